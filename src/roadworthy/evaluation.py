@@ -88,17 +88,35 @@ def with_whole_path(model: Any, base: Path) -> Any:
 
 def data_spec(data: Any) -> Any:
     """A data set as a study names it; one that lives in memory as `<its type>`."""
-    return data if isinstance(data, dict) else str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
+    if not _can_be_named(data):
+        return f"<{type(data).__name__}>"
+    return str(data) if isinstance(data, str | Path) else data
 
 
 def in_memory(data: Any) -> Any:
     """A data set that lives in memory, which a study cannot name; None for what it can."""
-    return None if isinstance(data, str | Path | dict) else data
+    return None if _can_be_named(data) else data
+
+
+def _can_be_named(data: Any) -> bool:
+    """Whether a study can name a data set: by a path, or by a mapping that holds no object of another library."""
+    if isinstance(data, dict):
+        return all(_is_plain(value) for value in data.values())
+    return isinstance(data, str | Path)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(part) for part in value.values())
+    return value is None or isinstance(value, str | Path | int | float)
 
 
 def opened_live(data: Any, **options: Any) -> Any:
-    """A data set that is a live object of another library, opened once; all else as it is."""
-    return open_dataset(data, **options) if not isinstance(data, Dataset) and live_data(data) else data
+    """A live object of a kind whose data says how its models are asked, opened before them; all else as it is."""
+    live = None if isinstance(data, Dataset) else live_data(data)
+    return open_dataset(data, **options) if live and live.informs_models else data
 
 
 def settings_for(model: Any, data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +180,9 @@ def evaluation_study(
     chosen = find_suite(suite)
     own = chosen.settings_for(given.by_role)
     learned = {
-        role: data_spec(value) for role, value in ((TRAIN, given.train), (VALIDATION, given.validation)) if value
+        role: data_spec(value)
+        for role, value in ((TRAIN, given.train), (VALIDATION, given.validation))
+        if value is not None
     }
     test = {"test": data_spec(data), "classes": str(classes) if isinstance(classes, Path) else classes}
     return parse_study(

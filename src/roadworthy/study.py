@@ -27,6 +27,7 @@ from roadworthy.core.record import PluginRecord
 from roadworthy.core.remote import is_address
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
+from roadworthy.data import DATA, plain_options
 from roadworthy.engine.plan import BATCH
 from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
@@ -310,32 +311,35 @@ class Study(_Section):
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
+MODEL_WORDS = {"format", "version"}
+"""Settings of models that are words, also where a file has such a name."""
+
+
 def whole_paths(spec: Any, base: Path) -> Any:
     """A model or data set as a study names it, with every path that exists under `base` written out whole.
 
-    `code.py:name` keeps its name; what is no path (a range, a built-in set) stays as it is.
+    `code.py:name` keeps its name, `gtsrb:folder` its kind; what is no path (a range, a built-in set, a split) stays as
+    it is.
     """
     if isinstance(spec, SourceSection | DataSection):
         of_data, of_source = ("test", "train", "validation", "classes", "recorded"), ("data", "models")
         named = of_data if isinstance(spec, DataSection) else of_source
         return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
     if isinstance(spec, dict):
-        return {key: whole_paths(value, base) if not _is_text(key, value) else value for key, value in spec.items()}
+        words = plain_options() | MODEL_WORDS
+        return {key: value if key in words else whole_paths(value, base) for key, value in spec.items()}
     if isinstance(spec, list):
         return [whole_paths(item, base) for item in spec]
     if isinstance(spec, str) and spec and not is_address(spec) and not spec.startswith("env:"):
         path, colon, name = spec.partition(":")
+        if colon and path in DATA and path not in plain_options():
+            return f"{path}:{whole_paths(name, base)}"
         try:
             exists = (base / path).exists()
         except (OSError, ValueError):
             exists = False
         return f"{base / path}{colon}{name}" if exists else spec
     return spec
-
-
-def _is_text(key: str, value: Any) -> bool:
-    """Whether what stands under a key is text in any case, also where a file has that name."""
-    return isinstance(value, str) and key in ("builtin", "format", "version")
 
 
 def load_study(

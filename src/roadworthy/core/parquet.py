@@ -17,6 +17,8 @@ from roadworthy.core.validation import require_file, require_memory
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 2**28
 """What a block of rows may take, as far as the file's own metadata tells."""
+IMAGE_ROWS = 64
+"""Rows with images that are read at once."""
 VALUE_BYTES = 8
 """At least so much is held for a value, however well a file packs it."""
 
@@ -61,6 +63,20 @@ def parquet_blocks(path: Path, columns: Sequence[str] | None = None) -> Iterator
             if block.num_rows:
                 plain = [_plain(column) if name in texts else column for name, column in _named(block)]
                 yield pa.RecordBatch.from_arrays(plain, block.schema.names)
+
+
+def parquet_images(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a file, few rows at a time: for columns whose cells are large, such as images.
+
+    A block is refused that takes more than the memory holds; what was read before is not counted.
+    """
+    require_file(path, "Parquet file")
+    with arrow_errors(), pq.ParquetFile(path) as stored:
+        for block in stored.iter_batches(IMAGE_ROWS, columns=list(columns)):
+            block.validate(full=True)
+            require_memory(block.nbytes, str(path))
+            if block.num_rows:
+                yield block
 
 
 def _is_text(kind: pa.DataType) -> bool:

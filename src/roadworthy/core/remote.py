@@ -31,6 +31,9 @@ EXTRAS = {"gs": "google", "gcs": "google"}
 WEB = ("http", "https", "ftp")
 """Schemes of pages, which nothing can be written to and which do not list their files."""
 
+KIND_PREFIXES: set[str] = set()
+"""Words that name a kind of data before a colon, and no scheme: `gtsrb:/data/GTSRB` is not an address."""
+
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+-]+):/+(.*)", re.DOTALL)
 _PASSING = {"HTTPClientError", "EndpointConnectionError", "ClientConnectionError", "ServerTimeoutError", "HttpError"}
 _PASSING_ERRNO = {errno.EBUSY, errno.EIO, errno.EREMOTEIO, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNRESET}
@@ -57,7 +60,7 @@ def parse_location(path: str | os.PathLike[str]) -> str | Path:
     """
     text = os.fspath(path)
     parsed = _ADDRESS.fullmatch(text)
-    if parsed is None:
+    if parsed is None or parsed[1] in KIND_PREFIXES:
         return Path(path)
     scheme, rest = parsed[1].lower(), parsed[2].rstrip("/")
     return Path("/", rest) if scheme in ("file", "local") else f"{scheme}://{rest}"

@@ -1,4 +1,4 @@
-"""Data sets: images with labels, boxes, masks, groups and conditions, from a folder, a manifest, an npz or drawn."""
+"""Data sets: images with labels, boxes, masks, groups and conditions, from files of many kinds, objects, or drawn."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.registry import Registry
+from roadworthy.core.remote import KIND_PREFIXES
 from roadworthy.core.roles import Dataset
 from roadworthy.core.validation import check_settings, find_mode, parse_size
+from roadworthy.data.annotated import open_coco, open_voc, open_yolo
 from roadworthy.data.arrays import NpzDataset, from_arrays
 from roadworthy.data.base import OpenedDataset, Opening, Size
 from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
-from roadworthy.data.live import Indexed, live_data
+from roadworthy.data.huggingface import is_huggingface, is_saved_folder, open_huggingface
+from roadworthy.data.live import LIVE_DATA, Indexed, LiveData, live_data
 from roadworthy.data.manifest import ManifestDataset
+from roadworthy.data.named import NAMED
 from roadworthy.data.parallel import Progress
+from roadworthy.data.parquet_images import open_parquet
 from roadworthy.data.relabelled import ClassSelection, Relabelled
 from roadworthy.data.signs import BuiltinDataset
 from roadworthy.data.subset import Subset, rows_over_classes, split_by_group
+from roadworthy.data.torch_datasets import is_torch_dataset, open_torch_dataset
+from roadworthy.data.webdataset import is_shard_folder, open_webdataset
 
 __all__ = [
     "DATA",
@@ -33,21 +40,42 @@ __all__ = [
     "Relabelled",
     "Subset",
     "open_dataset",
+    "plain_options",
     "split_by_group",
 ]
 
 DATA: Registry[Callable[..., OpenedDataset]] = Registry("dataset")
 """Kinds of data sets: called with the source (a path or name), an `Opening`, and options of their own by keyword."""
 
-DATA.register("folder")(FolderDataset)
-DATA.register("manifest")(ManifestDataset)
-DATA.register("npz")(NpzDataset)
-DATA.register("cure_tsr")(CureTsrDataset)
-DATA.register("builtin")(BuiltinDataset)
+_OWN_KINDS: Mapping[str, Callable[..., OpenedDataset]] = {
+    "folder": FolderDataset,
+    "manifest": ManifestDataset,
+    "npz": NpzDataset,
+    "parquet": open_parquet,
+    "huggingface": open_huggingface,
+    "torch_dataset": open_torch_dataset,
+    "webdataset": open_webdataset,
+    "coco": open_coco,
+    "voc": open_voc,
+    "yolo": open_yolo,
+    "cure_tsr": CureTsrDataset,
+    **NAMED,
+    "builtin": BuiltinDataset,
+}
+for _name, _kind_opener in _OWN_KINDS.items():
+    DATA.register(_name)(_kind_opener)
+KIND_PREFIXES.update(_OWN_KINDS)
 
-_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "manifest", ".npz": "npz"}
+LIVE_DATA += [
+    LiveData("huggingface", is_huggingface, open_huggingface),
+    LiveData("torch_dataset", is_torch_dataset, open_torch_dataset),
+]
+FOLDER_KINDS: dict[str, Callable[[Path], bool]] = {"huggingface": is_saved_folder, "webdataset": is_shard_folder}
+"""Kinds of folders other than one folder per class, with who recognises them."""
+_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "parquet", ".npz": "npz", ".tar": "webdataset"}
 
-Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...] | Indexed
+Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...] | Indexed | Any
+"""A path or `kind:source`, a mapping as in a study, an open data set, arrays, or an object that is recognised."""
 
 
 def open_dataset(
@@ -68,10 +96,10 @@ def open_dataset(
 ) -> OpenedDataset:
     """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]), or a live object.
 
-    Live objects are `Dataset`s and what `LIVE_DATA` recognises, such as data sets of MAITE. A mapping names the kind
-    and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this function may be in it too,
-    and take precedence. The options are those of `Opening` and of `ClassSelection`: classes are chosen and renamed
-    after the data is read, and before `limit` takes some of the images.
+    Live objects are `Dataset`s and what `LIVE_DATA` recognises: data sets of torch, of the library `datasets` and of
+    MAITE. A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of
+    this function may be in it too, and take precedence. The options are those of `Opening` and of `ClassSelection`:
+    classes are chosen and renamed after the data is read, and before `limit` takes some of the images.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
@@ -90,7 +118,7 @@ def open_dataset(
         base=base,
         progress=progress,
     )
-    if isinstance(spec, Mapping):
+    if isinstance(spec, Mapping) and live_data(spec) is None:
         return _from_mapping(spec, opening, selection)
     return _selected(partial(_open_all, spec), opening, selection)
 
@@ -108,7 +136,7 @@ def _open_all(spec: Spec, opening: Opening) -> OpenedDataset:
     if not isinstance(spec, str | Path):
         live = live_data(spec)
         if live is None:
-            what = "a path, a mapping, a tuple of arrays, a Dataset or a MAITE data set"
+            what = "a path, a mapping, a tuple of arrays, a Dataset, or a data set of torch, Hugging Face or MAITE"
             raise InputError(f"a data set is {what}, not {type(spec).__name__}")
         return live.open(spec, opening)
     kind, source = _kind(spec, opening)
@@ -147,16 +175,26 @@ def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     if colon and prefix in DATA and not mode:
         return prefix, rest
     if stat.S_ISDIR(mode):
-        return "folder", text
-    if not mode:
-        raise InputError(
-            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet or .npz file, or builtin:signs"
-        )
+        return next((kind for kind, recognises in FOLDER_KINDS.items() if recognises(path)), "folder"), text
     suffix = path.suffix.lower()
+    if not mode and not ("{" in path.name and suffix in _KIND_OF_SUFFIX):
+        raise InputError(
+            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet, .npz or .tar file, or builtin:signs"
+        )
     if suffix not in _KIND_OF_SUFFIX:
         known = ", ".join(_KIND_OF_SUFFIX)
         raise InputError(f"{str(path)!r} is not a known kind of data set: give a folder or a file ending in {known}")
     return _KIND_OF_SUFFIX[suffix], text
+
+
+def plain_options() -> set[str]:
+    """The options of data sets that are words or numbers and never a path: a split, a corruption, a group."""
+    options = {"builtin": False}
+    for kind in DATA:
+        for option in inspect.signature(DATA.get(kind)).parameters.values():
+            if option.kind is option.KEYWORD_ONLY:
+                options[option.name] = options.get(option.name, False) or "Path" in str(option.annotation)
+    return {name for name, is_path in options.items() if not is_path}
 
 
 def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSelection) -> OpenedDataset:
@@ -166,9 +204,9 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSel
     if len(kinds) > 1:
         raise InputError(f"a data set is of one kind, not of {kinds}")
     kind = kinds[0]
-    if not isinstance(spec[kind], str | Path):
-        raise InputError(f"{kind}: {spec[kind]!r} must be a path or a name")
     build = DATA.get(kind)
+    if not isinstance(spec[kind], str | Path) and not getattr(build, "takes_objects", False):
+        raise InputError(f"{kind}: {spec[kind]!r} must be a path or a name")
     parameters = inspect.signature(build).parameters.values()
     own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
     choices = {option.name for option in fields(ClassSelection)} - own_options

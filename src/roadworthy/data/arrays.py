@@ -17,7 +17,8 @@ from roadworthy.core.validation import plain_array, require_file, require_memory
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize, resize_mask
 from roadworthy.data.parallel import Progress
-from roadworthy.data.rows_on_disk import RowsOnDisk, is_plain, rows_on_disk
+from roadworthy.data.row_views import LazyRows
+from roadworthy.data.rows_on_disk import is_plain, rows_on_disk
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table, by_name, check_boxes_inside, checked_boxes, condition, index_labels, some
 
@@ -26,7 +27,7 @@ RESERVED = ("images", "labels", "class_names", "id", "boxes", "masks", "group", 
 PIXELS = ("images", "masks")
 """Arrays that may stay on disk: all that grows with the size of the images."""
 HASHED_TOGETHER = 1024
-Pixels = NDArray[Any] | RowsOnDisk
+Pixels = NDArray[Any] | LazyRows
 
 
 class ArrayDataset(OpenedDataset):
@@ -95,7 +96,7 @@ class ArrayDataset(OpenedDataset):
 
 
 def _taken(pixels: Pixels, rows: NDArray[np.int64]) -> Pixels:
-    return pixels.take(rows) if isinstance(pixels, RowsOnDisk) else pixels[rows]
+    return pixels[rows] if isinstance(pixels, np.ndarray) else pixels.take(rows)
 
 
 def checked_images(images: Pixels) -> Pixels:
@@ -192,7 +193,7 @@ def _table(arrays: dict[str, Any], classes: Sequence[str] | None) -> tuple[Table
         if name in arrays and arrays[name].shape != (n,):
             raise InputError(f"{name} must have shape ({n},) as there are {n} images, not {arrays[name].shape}")
     ids = tuple(map(str, arrays["id"].tolist())) if "id" in arrays else tuple(map(str, range(n)))
-    labels, class_names = _labels(arrays["labels"], arrays.get("class_names"), classes)
+    labels, class_names = labels_of(arrays["labels"], arrays.get("class_names"), classes)
     boxes, notes = checked_boxes(arrays["boxes"], ids) if "boxes" in arrays else (None, [])
     others = {name: array for name, array in arrays.items() if name not in RESERVED}
     conditions = {name: array for name, array in others.items() if array.shape == (n,) and array.dtype.kind in "biufU"}
@@ -210,7 +211,7 @@ def _table(arrays: dict[str, Any], classes: Sequence[str] | None) -> tuple[Table
     return table, table.notes() + notes
 
 
-def _labels(
+def labels_of(
     labels: NDArray[Any], class_names: NDArray[Any] | None, classes: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Labels as indices (N,), and the class names: those of the file, in the order of `classes` where given."""

@@ -1,4 +1,4 @@
-"""Data sets whose images are files, decoded by all cores when asked for."""
+"""Data sets whose images are files, or encoded like files and kept elsewhere; decoded by all cores when asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,34 @@ Outcome = TypeVar("Outcome")
 _MOST_NAMED = 3
 
 
+class Encoded(Protocol):
+    """The bytes of an image file that is not a file of its own: in an archive, a table, a copy on disk.
+
+    Its text names it in messages.
+    """
+
+    def read(self) -> bytes:
+        """The bytes, the same each time; an `InputError` where they cannot be read."""
+        ...
+
+
+ImageSource = Path | Encoded
+
+
 @dataclass(frozen=True)
 class Listing:
-    """The images that a loader lists: the table, a file for every row, maybe a mask file for every row, and notes."""
+    """The images that a loader lists: the table, a file for every row, maybe a mask file for every row, and notes.
+
+    `annotated` (N, 2) are the heights and widths that the images must have, since their boxes are for these. `windows`
+    (N, 4) are the parts x0, y0, x1, y1 of the images that the rows are.
+    """
 
     table: Table
-    paths: tuple[Path, ...]
+    paths: tuple[ImageSource, ...]
     masks: tuple[Path, ...] | None = None
     notes: list[str] = field(default_factory=list)
+    annotated: NDArray[np.int64] | None = None
+    windows: NDArray[np.int64] | None = None
 
     def take(self, rows: NDArray[np.int64]) -> Listing:
         """Some of the rows, in the order given."""
@@ -39,6 +59,8 @@ class Listing:
             paths=tuple(self.paths[row] for row in rows),
             masks=None if self.masks is None else tuple(self.masks[row] for row in rows),
             notes=self.notes,
+            annotated=None if self.annotated is None else self.annotated[rows],
+            windows=None if self.windows is None else self.windows[rows],
         )
 
 
@@ -61,7 +83,7 @@ class FileDataset(OpenedDataset):
 
     def __init__(self, listing: Listing, opening: Opening) -> None:
         listing = listing.take(rows_over_classes(listing.table, opening.limit, opening.seed))
-        self._paths, self._masks = listing.paths, listing.masks
+        self._keep(listing)
         self._hashes: dict[str, str] = {}
         self._fast: set[str] = set()
         rows = range(len(self._paths))
@@ -71,7 +93,7 @@ class FileDataset(OpenedDataset):
             stored = [check.size for check in checked.values()]
             self._remember(listing.table.ids, checked.values())
         else:
-            measured, problems = _attempt(lambda row: image_size(self._paths[row]), rows, opening.progress)
+            measured, problems = _attempt(self._measure, rows, opening.progress)
             _raise(problems, len(rows))
             stored = list(measured.values())
         self.name, self.notes, self.table = opening.name, tuple(listing.notes), listing.table
@@ -110,6 +132,36 @@ class FileDataset(OpenedDataset):
         self._remember([self.ids[row] for row in checked], checked.values())
         return [self._hashes[self.ids[row]] for row in rows]
 
+    def _keep(self, listing: Listing) -> None:
+        self._paths, self._masks = listing.paths, listing.masks
+        self._annotated, self._windows = listing.annotated, listing.windows
+
+    def _measure(self, row: int) -> Size:
+        """The size of a row, from the header of its image."""
+        source = self._paths[row]
+        size = image_size(source) if isinstance(source, Path) else image_size(source.read(), name=str(source))
+        return self._size(row, size)
+
+    def _size(self, row: int, size: Size) -> Size:
+        """The size of a row whose image has that size, which must be the annotated one."""
+        if self._annotated is not None and tuple(self._annotated[row].tolist()) != size:
+            height, width = self._annotated[row].tolist()
+            raise InputError(
+                f"image {str(self._paths[row])!r} has {size[1]} x {size[0]} pixels, but its annotations are for "
+                f"{width} x {height}: use the pictures that were annotated"
+            )
+        if self._windows is None:
+            return size
+        x0, y0, x1, y1 = self._windows[row].tolist()
+        return y1 - y0, x1 - x0
+
+    def _part(self, row: int, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The part of an image that a row is."""
+        if self._windows is None:
+            return pixels
+        x0, y0, x1, y1 = self._windows[row].tolist()
+        return np.ascontiguousarray(pixels[y0:y1, x0:x1])
+
     def _remember(self, ids: Iterable[str], checks: Iterable[_Check]) -> None:
         for name, check in zip(ids, checks, strict=True):
             self._hashes[name] = check.content
@@ -119,27 +171,29 @@ class FileDataset(OpenedDataset):
     def _decode(self, row: int) -> NDArray[np.uint8]:
         """The pixels of a row: those that were checked, if they were; by the fast decoder where it gives the same."""
         name, path = self.ids[row], self._paths[row]
-        data = read(path)
+        data = _content(path)
         known = self._hashes.get(name)
         if known is not None and not known.startswith(hashlib.sha256(data).hexdigest()):
             raise InputError(f"image {str(path)!r} changed while it was in use: start again")
         pixels = decode_fast(data) if name in self._fast else None
         if pixels is None:
             pixels = decode(data, name=str(path))
-        if pixels.shape[:2] != tuple(self._stored[row]):
+        if self._size(row, pixels.shape[:2]) != tuple(self._stored[row]):
             raise InputError(f"image {str(path)!r} changed its size while it was in use: start again")
-        return pixels
+        return self._part(row, pixels)
 
     def _check(self, row: int) -> _Check:
         """Read, hash and decode an image and its mask."""
-        data = read(self._paths[row])
+        data = _content(self._paths[row])
         pixels = decode(data, name=str(self._paths[row]))
         content = hashlib.sha256(data).hexdigest()
         if self._masks is not None:
             content += hashlib.sha256(self._mask(row, pixels)[1]).hexdigest()
         fast = decode_fast(data)
         same = fast is not None and np.array_equal(pixels, fast)
-        return _Check((pixels.shape[0], pixels.shape[1]), content, same)
+        if self._windows is not None:
+            content += f" {self._windows[row].tolist()}"
+        return _Check(self._size(row, (pixels.shape[0], pixels.shape[1])), content, same)
 
     def _mask(self, row: int, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], bytes]:
         """The mask of a row, which must fit its pixels, and the bytes of its file."""
@@ -158,10 +212,14 @@ class FileDataset(OpenedDataset):
             _raise(problems, n)
         self.bad_images = tuple((listing.table.ids[row], str(problem)) for row, problem in problems.items())
         kept = listing.take(np.array([row for row in range(n) if row not in problems], dtype=np.int64))
-        self._paths, self._masks = kept.paths, kept.masks
+        self._keep(kept)
         if problems:
             kept.notes.append(f"{len(problems)} of {n} images cannot be read and were left out")
         return kept
+
+
+def _content(source: ImageSource) -> bytes:
+    return read(source) if isinstance(source, Path) else source.read()
 
 
 def _attempt(

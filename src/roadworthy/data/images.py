@@ -82,6 +82,18 @@ def decode_fast(data: bytes) -> Pixels | None:
     return None if pixels is None else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), dtype=np.uint8)
 
 
+def pillow_pixels(image: Image.Image, name: str) -> Pixels:
+    """An open Pillow image as uint8, not turned: (H, W, 1) where it is grey, else (H, W, 3) RGB as `decode` makes it.
+
+    >>> pillow_pixels(Image.new("L", (4, 2), 7), "row 0").shape
+    (2, 4, 1)
+    """
+    with _naming(b"", name):
+        if not image.size[0] * image.size[1]:
+            raise ValueError("it has no pixels")
+        return np.array(image)[..., None] if image.mode == "L" else _rgb(image, "", b"")
+
+
 def decode_mask(source: Source, name: str | None = None) -> NDArray[np.bool_]:
     """The mask (H, W) in an image file: True where any stored value (a palette's index, not its colour) is not zero."""
     with _naming(source, name):

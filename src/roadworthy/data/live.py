@@ -19,11 +19,15 @@ class Indexed(Protocol):
 
 @dataclass(frozen=True)
 class LiveData:
-    """A kind of live objects: its name, what recognises one, and what opens it as a data set."""
+    """A kind of live objects: its name, what recognises one, and what opens it as a data set.
+
+    informs_models  whether the opened data says how models of the same kind are asked (`OpenedDataset.model_settings`)
+    """
 
     kind: str
     recognises: Callable[[Any], bool]
     open: Callable[[Any, Opening], OpenedDataset]
+    informs_models: bool = False
 
 
 LIVE_DATA: list[LiveData] = []

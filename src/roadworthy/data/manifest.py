@@ -12,6 +12,7 @@ import numpy as np
 from roadworthy.core.errors import InputError
 from roadworthy.core.fetching import fetch_beside
 from roadworthy.core.validation import require_file
+from roadworthy.data.arrays import labels_of
 from roadworthy.data.base import Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.table import Table, checked_boxes, condition, index_labels, some
@@ -54,14 +55,35 @@ def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> L
             raise InputError(f"there is no column {required!r}; the columns are {some(columns, 20)}")
         _complete(required, columns[required])
     paths = [str(cell) for cell in columns["path"]]
-    ids = tuple(str(cell) for cell in _complete("id", columns.get("id", paths)))
-    if any(isinstance(cell, float) for cell in columns["label"]):
-        raise InputError("labels are fractions; store class names or whole numbers")
-    labels, class_names = index_labels([str(cell) for cell in columns["label"]], classes)
-    boxes, notes = _boxes(columns, ids)
     masks = columns.get("mask")
     if masks is not None and all(_blank(cell) for cell in masks):
         masks = None
+    table, notes = table_of(columns, paths, classes)
+    return Listing(
+        table=table,
+        paths=tuple(folder / cell for cell in paths),
+        masks=None if masks is None else tuple(folder / str(cell) for cell in _complete("mask", masks)),
+        notes=notes,
+    )
+
+
+def table_of(
+    columns: Columns, names: Sequence[str], classes: Sequence[str] | None, label_names: Sequence[str] | None = None
+) -> tuple[Table, list[str]]:
+    """What columns say of images, and notes: `label`, maybe `id` (default: `names`), `group`, boxes.
+
+    All other columns are conditions. With `label_names` labels are numbers that index these; else they are names or
+    numbers: see `index_labels`.
+    """
+    ids = tuple(str(cell) for cell in _complete("id", columns.get("id", names)))
+    cells = _complete("label", columns["label"])
+    if any(isinstance(cell, float) for cell in cells):
+        raise InputError("labels are fractions; store class names or whole numbers")
+    if label_names is None:
+        labels, class_names = index_labels([str(cell) for cell in cells], classes)
+    else:
+        labels, class_names = labels_of(np.array(cells), np.array(label_names, dtype=np.str_), classes)
+    boxes, notes = _boxes(columns, ids)
     groups = columns.get("group", ids)
     single = sum(_blank(cell) for cell in groups)
     if single:
@@ -74,12 +96,7 @@ def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> L
         boxes=boxes,
         conditions={name: condition(cells) for name, cells in columns.items() if name not in RESERVED},
     )
-    return Listing(
-        table=table,
-        paths=tuple(folder / cell for cell in paths),
-        masks=None if masks is None else tuple(folder / str(cell) for cell in _complete("mask", masks)),
-        notes=table.notes() + notes,
-    )
+    return table, table.notes() + notes
 
 
 def _boxes(columns: Columns, ids: Sequence[str]) -> tuple[Any, list[str]]:

@@ -1,8 +1,8 @@
-"""Large arrays of an .npz file that stay on disk: rows are read when they are asked for, so no memory holds them.
+"""Large arrays of a file that stay on disk: rows are read when they are asked for, so no memory holds them.
 
-A member that is stored as it is lies in the archive as one run of bytes, and is read from there. A compressed one is
-unpacked once into the cache, by the hash of the archive. Bytes are read, not mapped: mapped pages count as memory of
-the process, and a file that is cut while it is mapped ends the process without a word.
+A member of an .npz file that is stored as it is lies in the archive as one run of bytes, and is read from there. A
+compressed one is unpacked once into the cache, by the hash of the archive. Bytes are read, not mapped: mapped pages
+count as memory of the process, and a file that is cut while it is mapped ends the process without a word.
 """
 
 from __future__ import annotations
@@ -107,6 +107,27 @@ class RowsOnDisk:
     def reshape(self, shape: tuple[int, ...]) -> RowsOnDisk:
         """The same bytes row by row in another form, such as with one more axis of length 1."""
         return RowsOnDisk(self._file, self._offset, (self._stored[0], *shape[1:]), self.dtype, self._rows)
+
+
+def rows_of_file(path: Path, shape: tuple[int, ...], offset: int = 0) -> RowsOnDisk:
+    """The bytes of a file from `offset` on as an array of that shape, uint8 in C order; the file must be as long."""
+    return RowsOnDisk(_OpenFile(path), offset, shape, np.dtype(np.uint8))
+
+
+def rows_of_npy(path: Path) -> RowsOnDisk:
+    """The array of an .npy file, which must be plain bytes in C order; any other is a `ValueError` that says so."""
+    with path.open("rb") as file:
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        version = np.lib.format.read_magic(file)
+        if version not in readers:
+            raise ValueError(f"its version {version} is unknown")
+        shape, fortran, dtype = readers[version](file)
+        start, end = file.tell(), file.seek(0, os.SEEK_END)
+    if dtype != np.uint8 or fortran or len(shape) < 2 or min(shape) < 1:
+        raise ValueError(f"it must hold uint8 in C order, not {dtype} {shape}")
+    if start + int(np.prod(shape, dtype=object)) != end:
+        raise ValueError("it is cut, or longer than its header says")
+    return RowsOnDisk(_OpenFile(path), start, shape, dtype)
 
 
 def rows_on_disk(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> RowsOnDisk | None:

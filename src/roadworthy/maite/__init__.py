@@ -13,5 +13,5 @@ from roadworthy.models.live import LIVE_KINDS, LiveKind
 
 __all__ = ["Augmentation", "BoxMetric", "Dataset", "DetectionTarget", "Metric", "Model"]
 
-LIVE_DATA.insert(0, LiveData(KIND, is_dataset, open_data))
+LIVE_DATA.insert(0, LiveData(KIND, is_dataset, open_data, informs_models=True))
 LIVE_KINDS.insert(0, LiveKind(KIND, is_model, Model))

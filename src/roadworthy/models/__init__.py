@@ -279,8 +279,8 @@ def kind_of(text: str, base: Path = Path()) -> str:
         raise InputError(f"there is no model {base / text}")
     raise InputError(
         f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {KERAS_SUFFIX}, "
-        f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, file.py:function, or a server "
-        "at http://HOST:PORT/PATH"
+        f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, file.py:function, or a "
+        "server at http://HOST:PORT/PATH"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from roadworthy.data.curation.reading import (
     text,
     whole,
 )
+from roadworthy.data.table import natural_key
 
 REQUIRED = {
     "categories": ("id", "name"),
@@ -32,7 +33,19 @@ REQUIRED = {
 _INSTANCES = re.compile(r"(?:instances_)?([A-Za-z]+)\d*\.json")
 
 
-@annotation_format("coco", keep_hidden=("person", "pedestrian", "bicycle"))
+def coco_kinds(
+    root: Path, *, annotations: Mapping[str, str] | None = None, images: Mapping[str, str] | None = None
+) -> Sequence[str]:
+    """The names of the categories of all files, in the order of their ids."""
+    kinds: dict[int | str, str] = {}
+    for path in _files(root, annotations).values():
+        for section, _, entry in json_sections(path, REQUIRED):
+            if section == "categories":
+                kinds[entry["id"]] = entry["name"]
+    return [*dict.fromkeys(kinds[key] for key in sorted(kinds, key=lambda key: natural_key(str(key))))]
+
+
+@annotation_format("coco", keep_hidden=("person", "pedestrian", "bicycle"), kinds=coco_kinds)
 def read_coco(
     root: Path, *, annotations: Mapping[str, str] | None = None, images: Mapping[str, str] | None = None
 ) -> Iterator[Frame]:

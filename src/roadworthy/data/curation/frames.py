@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,8 @@ class AnnotationFormat:
 
     `classes` gives for each class of the curated data the kinds that become it, in the order of the classes; None
     keeps every kind under its own name. `drop` are kinds that are left out on purpose. `keep_hidden` are kinds whose
-    occluded or truncated objects are kept. `splits` says what becomes of each split of the annotations.
+    occluded or truncated objects are kept. `splits` says what becomes of each split of the annotations. `kinds`, called
+    like `read`, gives all kinds in the order in which the format numbers them; None where it has no such order.
     """
 
     read: Read
@@ -133,6 +134,7 @@ class AnnotationFormat:
     drop: tuple[str, ...]
     keep_hidden: tuple[str, ...]
     splits: SplitMap
+    kinds: Callable[..., Sequence[str]] | None = None
 
 
 PLAIN_SPLITS: SplitMap = {
@@ -175,6 +177,7 @@ def annotation_format(
     drop: tuple[str, ...] = (),
     keep_hidden: tuple[str, ...] = HIDDEN_KEPT,
     splits: SplitMap = PLAIN_SPLITS,
+    kinds: Callable[..., Sequence[str]] | None = None,
 ) -> Callable[[Read], Read]:
     """Decorator that registers a reader with the settings of its format; the function itself stays as it is.
 
@@ -191,7 +194,7 @@ def annotation_format(
     """
 
     def add(read: Read) -> Read:
-        READERS.register(name)(AnnotationFormat(read, classes, drop, keep_hidden, splits))
+        READERS.register(name)(AnnotationFormat(read, classes, drop, keep_hidden, splits, kinds))
         return read
 
     return add

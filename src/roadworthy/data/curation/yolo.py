@@ -24,7 +24,24 @@ _ROUNDING = 1e-4
 """How far a share may lie outside 0 to 1, since it was rounded when it was written."""
 
 
-@annotation_format("yolo", keep_hidden=("person", "pedestrian", "bicycle"))
+def yolo_kinds(root: Path, *, names: str = "") -> Sequence[str]:
+    """The names of the classes in the order of their numbers."""
+    candidates = [root / names] if names else [root / name for name in ("data.yaml", "dataset.yaml", "classes.txt")]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        raise InputError(f"there is no file with the names of the classes ({candidates[0]}): name it by `names:`")
+    if path.suffix not in (".yaml", ".yml"):
+        return read_classes(path)
+    content = read_yaml(path, "names of classes")
+    kinds = content.get("names") if isinstance(content, dict) else None
+    if isinstance(kinds, dict) and sorted(kinds) == list(range(len(kinds))):
+        kinds = [kinds[number] for number in range(len(kinds))]
+    if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) and kind for kind in kinds):
+        raise InputError(f"{path} has no `names:` with a list of class names, or a name for each number from 0: add it")
+    return kinds
+
+
+@annotation_format("yolo", keep_hidden=("person", "pedestrian", "bicycle"), kinds=yolo_kinds)
 def read_yolo(root: Path, *, names: str = "") -> Iterator[Frame]:
     """The images of `images/SPLIT/` that have a file of labels in `labels/SPLIT/`; or `images/` and `labels/` alone.
 
@@ -33,7 +50,7 @@ def read_yolo(root: Path, *, names: str = "") -> Iterator[Frame]:
     YOLO says nothing on occlusion.
     """
     labels = require_folder(root / "labels", "YOLO keeps its label files there; the images are in images")
-    kinds = _kinds(root, names)
+    kinds = yolo_kinds(root, names=names)
     for path in sorted_files(labels, ".txt"):
         inner = path.relative_to(labels)
         if inner.name == "classes.txt":
@@ -49,22 +66,6 @@ def read_yolo(root: Path, *, names: str = "") -> Iterator[Frame]:
                 raise malformed(path, line, reason(error)) from None
         split = inner.parts[0] if len(inner.parts) > 1 else ""
         yield Frame(frame_id, image, width, height, tuple(objects), split=split)
-
-
-def _kinds(root: Path, names: str) -> Sequence[str]:
-    candidates = [root / names] if names else [root / name for name in ("data.yaml", "dataset.yaml", "classes.txt")]
-    path = next((candidate for candidate in candidates if candidate.is_file()), None)
-    if path is None:
-        raise InputError(f"there is no file with the names of the classes ({candidates[0]}): name it by `names:`")
-    if path.suffix not in (".yaml", ".yml"):
-        return read_classes(path)
-    content = read_yaml(path, "names of classes")
-    kinds = content.get("names") if isinstance(content, dict) else None
-    if isinstance(kinds, dict) and sorted(kinds) == list(range(len(kinds))):
-        kinds = [kinds[number] for number in range(len(kinds))]
-    if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) and kind for kind in kinds):
-        raise InputError(f"{path} has no `names:` with a list of class names, or a name for each number from 0: add it")
-    return kinds
 
 
 def _object(name: str, words: list[str], kinds: Sequence[str], width: int, height: int) -> AnnotatedObject:

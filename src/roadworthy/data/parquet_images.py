@@ -1,0 +1,131 @@
+"""Parquet tables that hold the bytes of their images, as Hugging Face writes them or as plain binary columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.parquet import UnreadableParquet, arrow_errors, parquet_images, parquet_schema
+from roadworthy.data.base import OpenedDataset, Opening
+from roadworthy.data.huggingface import LABEL_NAMES, encoded
+from roadworthy.data.manifest import ManifestDataset, table_of
+from roadworthy.data.pixels import PictureRows
+from roadworthy.data.table import natural_key, some
+
+
+def open_parquet(
+    source: str | Path,
+    opening: Opening | None = None,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+) -> OpenedDataset:
+    """A Parquet file, or a folder of them, with the bytes of images in a column; with a column `path`, a manifest.
+
+    image, label, group  names of columns; by default the one that holds bytes, and `label`
+    """
+    opening = opening or Opening()
+    path = opening.path(source)
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.glob("*.parquet"), key=lambda file: natural_key(file.name))
+        if not files:
+            raise InputError(f"folder {str(path)!r} holds no .parquet files")
+    try:
+        schema = parquet_schema(files[0])
+        if image is None and not _byte_columns(schema) and len(files) == 1 and label is None and group is None:
+            return ManifestDataset(source, opening)
+        return _open(files, schema, opening, image, label, group)
+    except UnreadableParquet as error:
+        raise InputError(f"data file {str(files[0])!r} is not a readable Parquet file: {error}") from error
+
+
+def _open(
+    files: Sequence[Path], schema: pa.Schema, opening: Opening, image: str | None, label: str | None, group: str | None
+) -> OpenedDataset:
+    chosen_image = _chosen("image", image, _byte_columns(schema), schema)
+    names = _class_names(schema)
+    labels = [*names] or [name for name in LABEL_NAMES if name in schema.names][:1]
+    chosen_label = _chosen("label", label, labels, schema)
+    columns = [field.name for field in schema if _is_plain(field.type) or field.name == "box"]
+    if chosen_label not in columns:
+        raise InputError(f"the column {chosen_label!r} is {schema.field(chosen_label).type}, not a class")
+    if group is not None and group not in columns:
+        raise InputError(f"there is no column {group!r} of numbers or text; the columns are {some(schema.names, 20)}")
+    pictures = PictureRows(f"data file {files[0].name}")
+    cells: dict[str, list[Any]] = {name: [] for name in columns}
+    for row in _rows(files, schema, [chosen_image, *columns]):
+        name = f"{chosen_image} of row {len(pictures)}"
+        pictures.add(encoded(row[chosen_image], name, may_be_file=False), name)
+        for column in columns:
+            cells[column].append(row[column])
+        if opening.progress is not None:
+            opening.progress(1)
+    if not len(pictures):
+        raise InputError(f"data file {str(files[0])!r} holds no images")
+    given = {name: column for name, column in cells.items() if name not in (chosen_label, group)}
+    given["label"] = cells[chosen_label]
+    if group is not None:
+        given["group"] = cells[group]
+    ids = [str(row) for row in range(len(pictures))]
+    table, notes = table_of(given, ids, opening.class_names, names.get(chosen_label))
+    unused = [name for name in schema.names if name not in columns and name != chosen_image]
+    if unused:
+        notes.append(f"columns that are not numbers or text are not used: {some(unused, 20)}")
+    return pictures.dataset(table, opening, notes)
+
+
+def _rows(files: Sequence[Path], schema: pa.Schema, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The rows of all files, which must have the same columns."""
+    for file in files:
+        if parquet_schema(file).names != schema.names:
+            raise InputError(f"data file {str(file)!r} has other columns than {files[0].name}")
+        for block in parquet_images(file, columns):
+            with arrow_errors():
+                yield from block.to_pylist()
+
+
+def _chosen(what: str, asked: str | None, candidates: Sequence[str], schema: pa.Schema) -> str:
+    if asked is not None:
+        if asked not in schema.names:
+            raise InputError(f"there is no column {asked!r} for the {what}; the columns are {some(schema.names, 20)}")
+        return asked
+    if len(candidates) != 1:
+        problem = f"several columns for the {what}, {some(candidates)}" if candidates else f"no column for the {what}"
+        raise InputError(f"the table has {problem}: name one as `{what}`; the columns are {some(schema.names, 20)}")
+    return candidates[0]
+
+
+def _byte_columns(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if _holds_bytes(field.type)]
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
+    """The names of classes by column, where Hugging Face wrote them into the file."""
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        names = {name: feature["names"] for name, feature in features.items() if feature.get("_type") == "ClassLabel"}
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {
+        name: list(values)
+        for name, values in names.items()
+        if isinstance(values, list) and all(isinstance(value, str) for value in values) and name in schema.names
+    }
