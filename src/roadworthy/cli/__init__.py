@@ -9,7 +9,15 @@ from typing import Any
 
 import typer
 
-from roadworthy.cli import components, criteria, data, judging, monitors, running  # noqa: F401 (these add their commands)
+from roadworthy.cli import (  # noqa: F401 (these add their commands)
+    components,
+    criteria,
+    data,
+    doctor,
+    judging,
+    monitors,
+    running,
+)
 from roadworthy.cli.app import app
 from roadworthy.cli.interrupts import STOPPED, leave, was_stopped, watched
 from roadworthy.cli.messages import OTHER_NAMES, say, spelled
