@@ -25,13 +25,13 @@ LIMIT, ROUNDS = 0.3, 7
 START, END = "<!-- sizes: benchmarks/installation.py --page -->", "<!-- end of sizes -->"
 PURPOSES = {
     "pyarrow": "readouts and tables: Parquet files in bounded memory",
-    "opencv-python-headless": "decoding, and the pixels of all shifts",
+    "opencv-python-headless": "the pixels of all shifts; resizing; 16-bit pictures",
     "scipy": "bounds, tests and distributions; distances of monitors",
     "pandas": "tables that you read, CSV",
     "numpy": "arrays; the base of all of these",
     "onnxruntime": "runs ONNX models",
     "onnx": "reads the graph of a model: inputs, outputs, files beside it, what its last step is",
-    "pillow": "decoding of what OpenCV does not, orientation of photographs",
+    "pillow": "decodes pictures: orientation, colour modes, broken files",
     "pydantic": "checks studies, criteria and records",
     "rich": "progress bars (typer needs it too)",
     "typer": "the command line",
@@ -40,8 +40,10 @@ PURPOSES = {
     "jinja2": "the report",
     "threadpoolctl": "the same number of threads for monitors everywhere, so the same bits",
     "packaging": "versions, for `doctor`",
+    "filelock": "one writer per run",
 }
 """What each library of the core is for."""
+SHARED = "what several need"
 
 
 def bytes_of(name: str) -> int:
@@ -93,7 +95,7 @@ def sizes(part: str = "") -> dict[str, float]:
         result[name] = sum(map(bytes_of, {name} | (taken[name] - elsewhere))) / 1e6 if taken[name] else 0.0
     shared = set().union(*taken.values()) - {*names}
     shared = {name for name in shared if sum(name in taken[other] for other in names) > 1}
-    result["shared by several of these"] = sum(map(bytes_of, shared)) / 1e6
+    result[SHARED] = sum(map(bytes_of, shared)) / 1e6
     return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
@@ -119,7 +121,8 @@ def help_seconds() -> float:
 
 def table(core: dict[str, float]) -> str:
     """The table of the page."""
-    rows = [f"| {name} | {size:,.0f} | {PURPOSES.get(name, '')} |" for name, size in core.items() if size >= 0.5]
+    purposes = {**PURPOSES, SHARED: "protobuf, Pygments, the core of pydantic and the like"}
+    rows = [f"| {name} | {size:,.0f} | {purposes[name]} |" for name, size in core.items() if size >= 0.5]
     small = [name for name, size in core.items() if size < 0.5 and name in PURPOSES]
     rows += [f"| {name} | < 1 | {PURPOSES[name]} |" for name in small]
     head = ["| library | MB | what for |", "|---|---|---|"]

@@ -18,11 +18,9 @@ import contextlib
 import errno
 import fcntl
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -177,22 +175,24 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for writing; a second writer is refused at once. The lock dies with the process."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / LOCK).open("a")
-        except OSError as error:
-            raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        with file, _not_in_children(file), writing(self.path):
+        """Hold the folder for writing; a second writer is refused at once. The lock dies with the process.
+
+        Nor do processes that are forked meanwhile keep it. Readers ask for a shared lock, which filelock does not have.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / LOCK, blocking=False, fallback_to_soft=False)
+        with writing(self.path), contextlib.ExitStack() as held:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                self.path.mkdir(parents=True, exist_ok=True)
+                held.enter_context(lock)
+            except Timeout:
                 raise InputError(
                     f"another process is writing to {self.path}: wait for it or choose another folder"
                 ) from None
             except OSError as error:
                 if error.errno not in NO_LOCKS:
-                    raise
+                    raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
                 raise InputError(
                     f"the file system of {self.path} knows no locks ({error.strerror}), so that two runs could write "
                     "there at once: choose a folder on another one with `out=`"
@@ -364,30 +364,6 @@ class RunFolder:
             return parquet_frame(path)
         except UnreadableParquet as error:
             raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
-
-
-_HELD: set[IO[str]] = set()
-"""The locks that this process holds."""
-
-
-@contextlib.contextmanager
-def _not_in_children(lock: IO[str]) -> Iterator[None]:
-    """Close a lock in what this process forks: a child of a model that outlives it must not keep the run locked."""
-    _close_in_children()
-    _HELD.add(lock)
-    try:
-        yield
-    finally:
-        _HELD.discard(lock)
-
-
-@cache
-def _close_in_children() -> None:
-    def close() -> None:
-        for lock in _HELD:
-            lock.close()
-
-    os.register_at_fork(after_in_child=close)
 
 
 @contextlib.contextmanager
