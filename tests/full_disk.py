@@ -44,7 +44,7 @@ def full_disk(folder: Path, chooses: Chooses, *, at_open: bool = False) -> Itera
     Temporary files count by the name of the file that they become.
     """
     begun: list[str] = []
-    opens = Path.open
+    opens, opens_descriptor = Path.open, os.open
 
     def opening(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
         if not set(mode) & set("wxa+") or not path.is_relative_to(folder):
@@ -58,8 +58,17 @@ def full_disk(folder: Path, chooses: Chooses, *, at_open: bool = False) -> Itera
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return Full(opens(path, mode, *args, **options))
 
+    def opening_descriptor(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        """Locks are opened so."""
+        if flags & (os.O_CREAT | os.O_RDWR | os.O_WRONLY) and Path(path).is_relative_to(folder.absolute()):
+            begun.append(Path(path).relative_to(folder.absolute()).as_posix())
+            if chooses(begun[-1]) and at_open:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opens_descriptor(path, flags, *args, **options)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "open", opening)
+        patch.setattr(os, "open", opening_descriptor)
         yield begun
 
 

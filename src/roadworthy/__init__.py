@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
+    from roadworthy.diagnosing import Diagnosis, doctor
     from roadworthy.metrics import METRICS, Metric, mean_metric, metric
     from roadworthy.models import load_model
     from roadworthy.models.signals import Signals
@@ -61,6 +62,7 @@ _MODULES = {
     "core.roles": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
     "core.types": ("Batch", "Prediction"),
     "data": ("open_dataset",),
+    "diagnosing": ("Diagnosis", "doctor"),
     "models": ("load_model",),
     "models.signals": ("Signals",),
     "metrics": ("METRICS", "Metric", "mean_metric", "metric"),
@@ -85,6 +87,7 @@ __all__ = [
     "Batch",
     "CalibratedMonitor",
     "Dataset",
+    "Diagnosis",
     "FittedMonitor",
     "Guard",
     "IdRule",
@@ -107,6 +110,7 @@ __all__ = [
     "clean",
     "compare",
     "compare_runs",
+    "doctor",
     "evaluate",
     "evaluate_decisions",
     "export_monitor",

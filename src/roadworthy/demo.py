@@ -10,12 +10,10 @@ from typing import Any
 
 from roadworthy.api import ProgressBar, Run, run_study, terminal_progress
 from roadworthy.core.errors import install_command
+from roadworthy.diagnosing import CLASSIFIER
 from roadworthy.engine.folder import RunFolder
 from roadworthy.protocols import find_suite
 from roadworthy.protocols.joint_test.templates import filled_template
-
-CLASSIFIER = Path(__file__).with_name("demo_classifier.onnx")
-"""Made by examples/train_demo_classifier.py; its metadata state its accuracy on undisturbed signs."""
 
 SUITE = find_suite("approval")
 """What is tested, and which questions are asked."""

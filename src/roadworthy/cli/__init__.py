@@ -13,6 +13,7 @@ from roadworthy.cli import (  # noqa: F401 (these add their commands)
     components,
     criteria,
     data,
+    doctor,
     judging,
     monitors,
     publishing,

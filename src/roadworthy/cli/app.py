@@ -10,7 +10,6 @@ app = typer.Typer(
     name="roadworthy",
     help="Is an image classifier fit for the road? Disturb its test data, measure, judge, report.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

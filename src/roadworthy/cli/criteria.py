@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.cli.completion import complete_template
 from roadworthy.cli.messages import say, write_text
 from roadworthy.core.errors import InputError, from_here
 
@@ -23,7 +24,12 @@ def _group() -> None:
 @criteria.command()
 def new(
     template: Annotated[
-        str | None, typer.Argument(metavar="TEMPLATE", help="traffic-signs, road-users, ...; see --list.")
+        str | None,
+        typer.Argument(
+            metavar="TEMPLATE",
+            help="traffic-signs, road-users, ...; see --list.",
+            autocompletion=complete_template,
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The new file; default: criteria-TEMPLATE.yaml.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the templates; write nothing.")] = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.cli.completion import names_of
 from roadworthy.cli.messages import (
     STANDARD_OUTPUT,
     print_criteria,
@@ -40,7 +41,10 @@ def compare(
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A metric to compare by; can be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A metric to compare by; can be repeated.", autocompletion=names_of("metrics")
+        ),
     ] = None,
     alpha: Annotated[
         float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")

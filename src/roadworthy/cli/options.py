@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from roadworthy.cli.completion import names_of
+
 Engine = StrEnum("Engine", ["local", "ray"])
 """Where cases run."""
 OnBadImage = StrEnum("OnBadImage", ["error", "skip"])
@@ -38,12 +40,20 @@ OutliersOption = Annotated[
     ),
 ]
 SuiteOption = Annotated[
-    str, typer.Option("--suite", help="quick, standard, full or approval; a version such as standard@1 pins it.")
+    str,
+    typer.Option(
+        "--suite",
+        help="quick, standard, full or approval; a version such as standard@1 pins it.",
+        autocompletion=names_of("suites"),
+    ),
 ]
 MetricsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--metric", metavar="NAME", help="A further metric to measure, such as one of a plugin; can be repeated."
+        "--metric",
+        metavar="NAME",
+        help="A further metric to measure, such as one of a plugin; can be repeated.",
+        autocompletion=names_of("metrics"),
     ),
 ]
 WriteStudy = Annotated[
@@ -69,7 +79,12 @@ BaselineOption = Annotated[
 ]
 MonitorNameOption = Annotated[
     str | None,
-    typer.Option("--monitor", metavar="NAME", help="A monitor whose score tells outliers, not the model's certainty."),
+    typer.Option(
+        "--monitor",
+        metavar="NAME",
+        help="A monitor whose score tells outliers, not the model's certainty.",
+        autocompletion=names_of("monitors"),
+    ),
 ]
 ValidationOption = Annotated[str | None, typer.Option("--validation", help="Held-out data, for what is fitted to it.")]
 DataOption = Annotated[

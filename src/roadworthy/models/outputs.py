@@ -25,7 +25,7 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """Probabilities (N, K) of logits (N, K): p_k = exp(z_k - max z) / sum_j exp(z_j - max z).
 
     The logits are taken as float32, the sum is made in float64 and the result is rounded to float32, row by row: stored
-    logits give the same bits as the model that answered them.
+    logits give the same bits as the model that answered them, which `scipy.special.softmax` does not promise.
 
     >>> softmax(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]])).tolist()
     [[0.25, 0.75], [1.0, 0.0]]

@@ -101,7 +101,8 @@ def anova(
     with the error of F from the model with all terms. For equal numbers of values per cell Type I, II and III agree and
     the sums of squares add up to Total; otherwise they need not. Interactions of more than `interactions` factors are
     pooled into the error. `block` names a column (the repeat) whose levels are taken out first, as one more main effect
-    that interacts with nothing.
+    that interacts with nothing. statsmodels gives the same numbers (tests compare them) where no cell is empty, five times
+    as slowly at 1,000 cells: it fits rows, this fits cells.
 
         eta^2 = SS / SS_total,  partial eta^2 = SS / (SS + SS_error),  omega^2 = (SS - df MS_error) / (SS_total + MS_error)
 
@@ -145,6 +146,7 @@ def brown_forsythe(frame: pd.DataFrame, response: str, factors: Sequence[str]) -
     """Do variances differ between cells? Levene's test about medians: one-way ANOVA of |y - median of its cell|.
 
     A small p says that the classical F test and Tukey's comparison rest on an assumption that does not hold.
+    `scipy.stats.levene` gives the same numbers, but does not say where values that do not vary leave nothing to test.
 
     >>> data = pd.DataFrame({"model": list("aaaabbbb"), "y": [1, 2, 3, 4, 1, 12, 23, 34]})
     >>> round(brown_forsythe(data, "y", ["model"]).p, 4)
@@ -170,6 +172,7 @@ def welch_anova(frame: pd.DataFrame, response: str, factors: Sequence[str]) -> F
         F = sum w_i (mean_i - m)^2 / (k - 1) / (1 + 2 (k - 2) L / (k^2 - 1)),    df = k - 1, (k^2 - 1) / (3 L)
 
     Cells with a single value or without variation have no weight: the test is then missing, with that reason.
+    `scipy.stats.f_oneway(equal_var=False)` gives the same F and p, but not the degrees of freedom.
 
     >>> data = pd.DataFrame({"model": list("aaaabbbb"), "y": [1, 2, 3, 4, 5, 12, 23, 34]})
     >>> test = welch_anova(data, "y", ["model"])

@@ -85,6 +85,7 @@ def mcnemar(
     This is exact where the two models are of one kind (two seeds, two versions), so that swapping them changes nothing
     but chance. The interval of the difference is `mean_interval` of the differences per image: wider, since it holds
     also where equally accurate models fail in different ways, one on whole objects and one on single frames.
+    statsmodels has the test for single images, with the same p, and none for objects.
 
     >>> result = mcnemar([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1])
     >>> result.only_a, result.only_b, result.difference, result.p
@@ -199,6 +200,7 @@ def holm(p_values: ArrayLike) -> Floats:
         adjusted_(i) = min(1, max_{j <= i} (m - j + 1) p_(j))
 
     All below alpha are significant at a family-wise error of alpha. NaN (no test) stays NaN and does not count.
+    These are the numbers of `statsmodels.stats.multitest`, without its 70 MB and the second that its import takes.
 
     >>> holm([0.01, 0.04, 0.03, float("nan")])
     array([0.03, 0.06, 0.06,  nan])

@@ -57,7 +57,8 @@ def posthoc(
 
     m the means that the linear model of `anova` with the same arguments estimates, all other factors averaged with equal
     weights (plain means where the design is balanced), MS_error C their covariance, q the quantile of the studentized
-    range for as many means and the degrees of freedom of the error. With one factor se_ij^2 = MS_error (1/n_i + 1/n_j).
+    range for as many means and the degrees of freedom of the error. With one factor se_ij^2 = MS_error (1/n_i + 1/n_j),
+    the comparison of statsmodels and scipy, which know one factor only.
 
     >>> data = pd.DataFrame({"shift": list("aaabbbccc"), "y": [1, 2, 3, 2, 3, 4, 9, 8, 10]})
     >>> result = posthoc(data, "y", ["shift"], ["shift"])

@@ -1,0 +1,126 @@
+"""Doctor: what is installed, what is missing for what, and what it says where something is broken."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import roadworthy as rw
+from commands import call
+from roadworthy import diagnosing
+from roadworthy.diagnosing import Extra, Folder, Library, SelfCheck
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def diagnosis() -> rw.Diagnosis:
+    return rw.doctor()
+
+
+def test_this_installation_is_healthy(diagnosis: rw.Diagnosis) -> None:
+    assert diagnosis.problems == ()
+    assert diagnosis.lines()[-1] == "healthy"
+    versions = {library.name: library.version for library in diagnosis.core}
+    assert versions["numpy"] == metadata.version("numpy")
+    assert "CPUExecutionProvider" in diagnosis.onnx_providers
+    assert diagnosis.torch_build.startswith(metadata.version("torch"))
+    assert diagnosis.cores >= 1
+    assert diagnosis.memory_bytes > 1e8
+    assert not any(extra.missing for extra in diagnosis.extras if extra.name == "torch")
+
+
+def test_the_self_check_knows_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert diagnosing._self_check().same_bits
+    monkeypatch.setattr(diagnosing, "SIGNS_SHA256", "0" * 64)
+    other_bits = diagnosing._self_check()
+    assert not other_bits.same_bits
+    assert not other_bits.problem, "another processor may round otherwise"
+
+
+def test_a_classifier_that_answers_otherwise_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(diagnosing, "CLASSIFIER", tmp_path / "none.onnx")
+    assert "none.onnx" in diagnosing._self_check().problem
+
+
+def test_every_extra_for_users_says_what_it_is_for() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) - {*diagnosing.FOR_DEVELOPERS} == set(diagnosing.PURPOSES)
+
+
+def test_every_library_of_the_core_can_be_imported() -> None:
+    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for text in core:
+        name, _, version = text.partition(">=")
+        assert diagnosing._library(name, f">={version}", is_needed=True).problem == "", text
+
+
+@pytest.mark.parametrize(
+    ("name", "specifier", "problem"),
+    [
+        ("no-such-library", "", "not installed"),
+        ("numpy", ">=999", ">=999 is needed"),
+        ("pillow", ">=1", "it is installed, but cannot be imported: ModuleNotFoundError: No module named 'no_pil'"),
+    ],
+)
+def test_a_library_that_is_missing_old_or_broken_is_named(
+    name: str, specifier: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(diagnosing.MODULES, "pillow", "no_pil")
+    assert diagnosing._library(name, specifier, is_needed=True).problem == problem
+
+
+def test_what_is_missing_is_said_with_a_command_for_it(diagnosis: rw.Diagnosis) -> None:
+    extra = Extra("torch", "test torch models", (Library("torch", "", "not installed"), Library("safetensors", "1")))
+    lines = "\n".join(replace(diagnosis, extras=(extra,)).lines())
+    assert "to test torch models: pip install" in lines
+    assert "[torch]" in lines
+    assert "missing: torch (not installed)" in lines
+    assert "healthy" in lines, "an extra is not needed"
+    (plain,) = replace(diagnosis, extras=(extra,)).to_json()["extras"]
+    assert not plain["installed"]
+    assert "[torch]" in plain["install"]
+
+
+def test_exit_code_1_where_something_needed_is_broken(diagnosis: rw.Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = replace(
+        diagnosis,
+        core=(Library("numpy", "", "not installed"),),
+        cache=Folder("/cache/\x1b[31m", 0, False),
+        self_check=SelfCheck(0.1, False, "RuntimeError: no"),
+    )
+    monkeypatch.setattr(diagnosing, "doctor", lambda: broken)
+    printed = call("doctor", code=1)
+    assert "\x1b" not in printed
+    assert "problem      numpy: not installed" in printed
+    assert "cannot be written: set ROADWORTHY_CACHE" in printed
+    assert "problem      self-check: RuntimeError: no" in printed
+    plain = json.loads(call("doctor", "--json", code=1))
+    assert plain["healthy"] is False
+    assert len(plain["problems"]) == 3
+
+
+def test_it_writes_nothing_and_prints_no_environment(
+    diagnosis: rw.Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "a-secret-value")
+    monkeypatch.setenv("ROADWORTHY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(diagnosing, "_torch_build", lambda: "")
+    printed = call("doctor", "--json")
+    assert "a-secret-value" not in printed
+    assert json.loads(printed)["cache"]["path"] == str(tmp_path / "cache")
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_size_of_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    assert diagnosing._folder(tmp_path).bytes == 5 + len("/dev/zero")
+    assert diagnosing._folder(tmp_path).is_writable
+    assert not diagnosing._folder(tmp_path / "below" / "a").is_writable, "a file is no folder"
