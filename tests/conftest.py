@@ -13,6 +13,8 @@ pytest.register_assert_rewrite("commands")  # a helper that asserts: failures sh
 
 ROOT = Path(__file__).parent.parent
 collect_ignore = ["interop"]  # programs of `make interop`, some of them for another environment
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 SLOW_FIRST = (
@@ -39,6 +41,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing is left in the cache of who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROADWORTHY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
         yield
 
 

@@ -30,18 +30,24 @@ LONGEST_NAME = 60
 def candidates_of(model: Any, name: str | None = None) -> dict[str, Any]:
     """The models to evaluate by name: a mapping of names to models as it is, a single model under its own name.
 
-    A mapping with a kind of model as key is the entry of one model, as in a study: `{"onnx": "v3.onnx"}`.
+    A mapping with a kind of model as key, and what a study names as its value, is the entry of one model:
+    `{"onnx": "v3.onnx"}`.
 
     >>> candidates_of("nets/v3.onnx"), candidates_of({"old": "v2.onnx", "new": "v3.onnx"})
     ({'v3': 'nets/v3.onnx'}, {'old': 'v2.onnx', 'new': 'v3.onnx'})
     """
-    if isinstance(model, Mapping) and not any(key in MODELS or key in WRAPPERS for key in model):
+    if isinstance(model, Mapping) and not any(_names_kind(*entry) for entry in model.items()):
         if not model:
             raise InputError("there is no model to evaluate: the mapping of models is empty")
         if name is not None and len(model) > 1:
             raise InputError("`name=` names a single model: candidates have their names in the mapping")
         return dict(zip([name] if name is not None else model, model.values(), strict=True))
     return {name or name_of(model): model}
+
+
+def _names_kind(key: str, value: Any) -> bool:
+    """Whether a key with its value is an entry's kind: the value is what a study can name, not a live model."""
+    return (key in MODELS or key in WRAPPERS) and isinstance(value, str | Path | Mapping | list)
 
 
 def name_of(model: Any) -> str:

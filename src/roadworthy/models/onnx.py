@@ -27,7 +27,12 @@ from roadworthy.models.head import Head
 from roadworthy.models.outputs import OUTPUTS, as_rows, decide, same_scores, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
-PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
+PASSES_ON = frozenset(
+    {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "QuantizeLinear", "DequantizeLinear"}
+)
+SOFTMAX = ("Softmax", "QLinearSoftmax")
+ONE_BY_ONE = "it is quantised by the values of a whole batch: images are shown one at a time, each for itself"
+ROUNDED = "its probabilities are rounded to whole numbers of few bits inside the graph: rows are divided by their sum"
 CUDA = "CUDAExecutionProvider"
 NO_CUDA = "ONNX Runtime here: install onnxruntime-gpu"
 LINEAR = frozenset({"Gemm", "MatMul", "Conv"})
@@ -100,6 +105,8 @@ class OnnxModel(Adapter):
         self._device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
         self._input, dims, dtype = image_input(self._graph, self.path)
         layout, channels, image_size, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
+        self._one_by_one = self.fixed_batch is None and _scales_by_batch(self._graph)
+        self.fixed_batch = 1 if self._one_by_one else self.fixed_batch
         if range == "auto":
             range = "0-255" if dtype == "uint8" else "0-1"
         self.preprocess = Preprocess(range, layout, colour, image_size, channels, dtype)
@@ -130,6 +137,8 @@ class OnnxModel(Adapter):
                 inner_rows.append(as_rows(np.asarray(values[inner[self._output]]), len(images)))
             return rows
 
+        softmaxes = {output for output, node in tails.items() if node and node.op_type in SOFTMAX}
+        self._rounds = softmaxes & _quantised(self._graph)
         size, channels, batch = self.preprocess.size, (self.preprocess.channels,), self.fixed_batch
         rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=str(self.path))
         if self.reading is None:
@@ -153,6 +162,8 @@ class OnnxModel(Adapter):
         ignored = ", ".join(repr(output) for output in outputs if output not in answering)
         used = ", ".join(map(repr, answering))
         self.notes = (f"uses the output {used} and ignores {ignored}",) if ignored else ()
+        self.notes += (ROUNDED,) if self._output in self._rounds and self.reading is None else ()
+        self.notes += (ONE_BY_ONE,) if self._one_by_one else ()
 
     def _class_rows(self, values: Mapping[str, Any], outputs: Sequence[str], count: int) -> NDArray[Any] | None:
         """The class scores (N, K) of a classifier: the first output that can be; None where none can."""
@@ -160,7 +171,7 @@ class OnnxModel(Adapter):
             rows = as_rows(np.asarray(values[output]), count)
             if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
                 self._output = output
-                return rows
+                return _divided_by_sum(rows) if output in self._rounds else rows
         return None
 
     def _box_rows(self, values: Mapping[str, Any], boxes: DeclaredBoxes, count: int) -> NDArray[Any] | None:
@@ -175,7 +186,7 @@ class OnnxModel(Adapter):
     def _declared(self, declared: str, tail: onnx.NodeProto | None) -> str:
         """What the graph itself says of the outputs, against what the user declared."""
         last = "" if tail is None else tail.op_type
-        graph_kind = {"Softmax": "probabilities", "LogSoftmax": "logits"}.get(last)
+        graph_kind = {**dict.fromkeys(SOFTMAX, "probabilities"), "LogSoftmax": "logits"}.get(last)
         if declared == "auto":
             return graph_kind or ("logits" if last in LINEAR else "auto")
         if graph_kind not in (None, declared):
@@ -188,6 +199,7 @@ class OnnxModel(Adapter):
         logits = None if self._logits is None else as_rows(np.asarray(values[-1]), len(tensor))
         if self.reading is None:
             rows = as_rows(np.asarray(values[0]), len(tensor))
+            rows = _divided_by_sum(rows) if rows is not None and self._output in self._rounds else rows
         else:
             named = output_rows(dict(zip(self.reading.names, values, strict=False)), len(tensor))
             rows = self.reading.joined(named) if len(named) == len(self.reading.names) else None
@@ -425,6 +437,22 @@ def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
         passed.add(output)
         output = node.input[0]
     return node
+
+
+def _scales_by_batch(graph: onnx.ModelProto) -> bool:
+    """Whether a graph rounds its activations by the largest of a batch, as dynamic quantisation does."""
+    return any(node.op_type == "DynamicQuantizeLinear" for node in graph.graph.node)
+
+
+def _quantised(graph: onnx.ModelProto) -> set[str]:
+    """The outputs of a graph that a DequantizeLinear makes from whole numbers."""
+    return {name for node in graph.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+
+
+def _divided_by_sum(rows: NDArray[Any]) -> NDArray[Any]:
+    """Probabilities (N, K) that were rounded to a few bits, with rows that sum to 1; a row of zeros is even."""
+    total = rows.sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), 1.0 / rows.shape[1]).astype(np.float32)
 
 
 def _cause(error: Exception) -> str:
