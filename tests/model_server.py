@@ -178,7 +178,9 @@ class Handler(BaseHTTPRequestHandler):
     def drip(self) -> None:
         self.close_connection = True
         self.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        while not self.server.stopped.wait(0.02):
+        for _ in range(150):
+            if self.server.stopped.wait(0.02):
+                return
             self.wfile.write(b"X")
             self.wfile.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import ipaddress
 import re
 import ssl
@@ -304,6 +305,19 @@ def test_concurrency_and_rate_are_honoured(server: ModelServer) -> None:
     gaps = np.diff(server.starts)
     assert server.asked == 12
     assert server.starts[-1] - server.starts[0] >= 11 / 50 - 0.01, gaps
+
+
+def test_the_threads_of_a_model_end_with_it(server: ModelServer) -> None:
+    before = threading.enumerate()
+    model = opened(server, batch=2)
+    model.answer(some_images(), 10)
+    threads = [thread for thread in threading.enumerate() if thread.name == "http" and thread not in before]
+    assert threads
+    del model
+    gc.collect()
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_model_that_is_replaced_meanwhile_is_noticed(server: ModelServer) -> None:

@@ -228,8 +228,14 @@ def http_limits(settings: Mapping[str, Any]) -> Limits:
     ends what hangs in spite of it."""
     known = {key: settings[key] for key in ("timeout", "retries", "concurrency", "rate") if settings.get(key)}
     effort = Effort(**known)
-    rounds = math.ceil(MOST_BATCH / max(1, settings.get("batch") or BATCH_IMAGES) / max(1, effort.concurrency))
-    return Limits(seconds=rounds * effort.longest, start=Limits.start + 2 * len(TRIED_SIZES) * effort.longest)
+    of_batch = math.ceil(MOST_BATCH / max(1, settings.get("batch") or BATCH_IMAGES))
+    at_start = len(TRIED_SIZES) * PROBES + 2
+
+    def seconds(requests: int) -> float:
+        turns = requests * (effort.retries + 1) / effort.rate if effort.rate else 0.0
+        return math.ceil(requests / max(1, effort.concurrency)) * effort.longest + turns
+
+    return Limits(seconds=seconds(of_batch), start=Limits.start + seconds(at_start))
 
 
 HTTP_ISOLATION = Isolation(needs_trust=False, most_processes=1, limits=http_limits)

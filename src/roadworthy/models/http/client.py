@@ -22,6 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin
+from weakref import finalize
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.models.http.address import Address, parse_address
@@ -81,9 +82,11 @@ class Effort:
 
     @property
     def longest(self) -> float:
-        """Seconds after which a request has ended, whatever happens; a host may have two addresses to connect to."""
-        every_try = 2 * self.timeout + LONGEST_WAIT + (1 / self.rate if self.rate else 0)
-        return (self.retries + 1) * every_try
+        """Seconds after which a request has ended that did not have to wait for its turn, whatever happens.
+
+        A host may have two addresses to connect to.
+        """
+        return (self.retries + 1) * (2 * self.timeout + LONGEST_WAIT)
 
 
 @dataclass
@@ -118,8 +121,9 @@ class Client:
         self._context = _tls(address, certificates)
         self._connections, self._lock = threading.local(), threading.Lock()
         self._next_start = 0.0
-        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._tasks: _Tasks = queue.SimpleQueue()
         self._threads = 0
+        finalize(self, _end, self._tasks, effort.concurrency).atexit = False
 
     def ask_all(
         self, requests: Sequence[Request], read: Callable[[int, Answer], Result], settled: Collection[int] = ()
@@ -266,16 +270,26 @@ class _Failed(Exception):
     """One try that brought no whole answer; its text says why."""
 
 
-def _work(tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]]) -> None:
-    """Do tasks, one after the other, as long as the process lives."""
-    while True:
-        task, future = tasks.get()
+_Tasks = queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
+"""What the threads of a client have to do; None ends one of them."""
+
+
+def _end(tasks: _Tasks, threads: int) -> None:
+    """End the threads of a client that is gone, and with them their connections."""
+    for _ in range(threads):
+        tasks.put(None)
+
+
+def _work(tasks: _Tasks) -> None:
+    """Do tasks, one after the other, as long as the client lives."""
+    while (given := tasks.get()) is not None:
+        task, future = given
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
-        del task, future
+        del given, task, future  # they hold the client
 
 
 def _tls(address: Address, certificates: Path | None) -> ssl.SSLContext | None:
