@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 from fuzzing.formats import make_png, spoil_npz, spoil_parquet, spoil_tiff
 from fuzzing.mutations import SCALARS, TEXTS, as_json, encode, spoil_bytes, spoil_lines, spoil_value
 from fuzzing.readers import Files, Reader
+from named_files import WRITERS
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.core.validation import parse_size, read_classes
 from roadworthy.data import open_dataset
@@ -183,6 +187,95 @@ def read_options(folder: Path) -> None:
         open_dataset(spec, base=folder).batch(slice(0, 1))
 
 
+# kinds of other libraries, and well-known sets
+
+
+def tar_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for row, label in enumerate(CLASSES):
+            facts = json.dumps({"label": label, "group": "g", "box": [0, 0, 4, 4]}).encode()
+            for name, content in ((f"a/{row}.png", picture()), (f"a/{row}.json", facts), (f"a/{row}.cls", b"%d" % row)):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def spoil_tar(random: Random, valid: Files) -> dict[str, bytes]:
+    if random.random() < 0.5:
+        return {"x.tar": spoil_bytes(random, valid["x.tar"], [valid["x.tar"]])}
+    content = bytearray(valid["x.tar"])
+    start = random.randrange(len(content) // 512) * 512  # a header or a block of content, and a field in it
+    field, length = random.choice(((0, 100), (100, 8), (124, 12), (148, 8), (156, 1), (157, 100), (257, 8), (345, 155)))
+    content[start + field : start + field + length] = random.choice(
+        (
+            bytes(length),
+            b"7" * length,
+            b"\x80" + b"\xff" * (length - 1),
+            random.randbytes(length),
+            b"../x".ljust(length, b"/"),
+        )
+    )[:length]
+    if random.random() < 0.7:  # with the check sum that it should have
+        header = content[start : start + 512]
+        header[148:156] = b" " * 8
+        content[start + 148 : start + 156] = b"%06o\0 " % sum(header)
+    return {"x.tar": bytes(content)}
+
+
+def read_tar(folder: Path) -> None:
+    try:
+        read_whole(folder / "x.tar")
+    finally:
+        read_whole({"webdataset": "x.tar", "label": "json:label"}, folder)
+
+
+def image_parquet(_: Path) -> Files:
+    buffer = io.BytesIO()
+    pictures = [{"bytes": picture(), "path": name} for name in CLASSES]
+    features = {"label": {"names": list(CLASSES), "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+    table = pa.table({"image": pictures, "label": [0, 1, 2], "rain": [0.5, None, 2.0]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), buffer)
+    return {"x.parquet": buffer.getvalue()}
+
+
+NAMED_ENTRIES: dict[str, dict[str, object]] = {
+    **{kind: {} for kind in ("gtsrb", "cifar10", "svhn", "tiny_imagenet", "mnist", "fashion_mnist", "stl10")},
+    **{
+        "btsc": {"split": "train"},
+        "cifar100": {},
+        "cifar10_c": {"corruption": "fog"},
+        "emnist": {"variant": "letters"},
+    },
+    "tiny_imagenet_c": {"corruption": "fog", "severity": 1},
+}
+
+
+def valid_named(folder: Path) -> Files:
+    valid = {}
+    for kind in NAMED_ENTRIES:
+        (folder / kind).mkdir()
+        WRITERS[kind](folder / kind)
+        for path in (folder / kind).rglob("*"):
+            if path.is_file() and "rain" not in path.name:
+                valid[str(path.relative_to(folder))] = path.read_bytes()
+    return valid
+
+
+def spoil_named(random: Random, valid: Files) -> dict[str, bytes | None]:
+    texts = [name for name in valid if name.endswith((".csv", ".txt"))]
+    name = random.choice(texts) if random.random() < 0.5 else random.choice([*valid])
+    content = spoil_lines(random, valid[name]) if name in texts else spoil_bytes(random, valid[name])
+    return {name: None if random.random() < 0.05 else content, "kind": name.partition("/")[0].encode()}
+
+
+def read_named(folder: Path) -> None:
+    kind = (folder / "kind").read_text()
+    read_whole({kind: kind, "fallback_size": 8, "limit": 2, **NAMED_ENTRIES[kind]}, folder)
+
+
 # texts
 
 
@@ -218,6 +311,7 @@ def nothing(folder: Path) -> Files:
     return {"classes.txt": (folder / "classes.txt").read_bytes()}
 
 
+NAMED_FILES = ("layout", "cifar", "mnist", "stl10", "svhn", "tiny_imagenet", "traffic_signs")
 TABLES = ("data/table.py", "data/subset.py", "data/base.py")
 READERS = [
     Reader(
@@ -263,6 +357,21 @@ READERS = [
         nothing,
         spoil_options,
         read_options,
+    ),
+    Reader("webdataset shards", ("data/webdataset.py",), lambda _: {"x.tar": tar_bytes()}, spoil_tar, read_tar),
+    Reader(
+        "parquet with images",
+        ("data/parquet_images.py", "core/parquet.py"),
+        image_parquet,
+        lambda random, valid: {"x.parquet": spoil_parquet(random, valid["x.parquet"])},
+        lambda folder: read_whole(folder / "x.parquet"),
+    ),
+    Reader(
+        "well-known sets",
+        tuple(f"data/named/{name}.py" for name in NAMED_FILES),
+        valid_named,
+        spoil_named,
+        read_named,
     ),
     Reader("classes, sizes, ranges", ("core/validation.py", "models/preprocess.py"), nothing, spoil_texts, read_texts),
 ]

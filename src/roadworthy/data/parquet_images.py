@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.parquet import UnreadableParquet, arrow_errors, parquet_images, parquet_schema
 from roadworthy.data.base import OpenedDataset, Opening
 from roadworthy.data.huggingface import LABEL_NAMES, encoded
 from roadworthy.data.manifest import ManifestDataset, table_of
 from roadworthy.data.pixels import PictureRows
 from roadworthy.data.table import natural_key, some
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def open_parquet(
@@ -30,6 +30,8 @@ def open_parquet(
 
     image, label, group  names of columns; by default the one that holds bytes, and `label`
     """
+    from roadworthy.core.parquet import UnreadableParquet, parquet_schema
+
     opening = opening or Opening()
     path = opening.path(source)
     files = [path]
@@ -83,6 +85,8 @@ def _open(
 
 def _rows(files: Sequence[Path], schema: pa.Schema, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """The rows of all files, which must have the same columns."""
+    from roadworthy.core.parquet import arrow_errors, parquet_images, parquet_schema
+
     for file in files:
         if parquet_schema(file).names != schema.names:
             raise InputError(f"data file {str(file)!r} has other columns than {files[0].name}")
@@ -107,14 +111,18 @@ def _byte_columns(schema: pa.Schema) -> list[str]:
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
+    from pyarrow import types
+
+    if types.is_struct(kind):
         return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    from pyarrow import types
+
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(is_text or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:

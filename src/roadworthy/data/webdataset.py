@@ -10,6 +10,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +64,18 @@ def open_webdataset(
 
 def is_shard_folder(folder: Path) -> bool:
     """Whether a folder holds tar files and no folders."""
-    with os.scandir(folder) as entries:
-        names = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    try:
+        with os.scandir(folder) as entries:
+            names = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    except OSError:  # who opens it as another kind says so
+        return False
     return any(name.endswith(".tar") for name, _ in names) and not any(is_folder for _, is_folder in names)
 
 
 def find_shards(source: str | Path, opening: Opening) -> list[Path]:
     """The tar files that a path, a pattern with braces or a folder stands for, in their order."""
-    names = expand_braces(str(source))
-    if len(names) > 1 or "{" in str(source):
-        return [opening.path(name) for name in names]
+    if "{" in str(source) and not (opening.base / source).exists():
+        return [opening.path(name) for name in expand_braces(str(source))]
     path = opening.path(source)
     if not stat.S_ISDIR(find_mode(path, "data")):
         require_file(path, "shard")
@@ -177,16 +180,17 @@ def _members(shard: Path, left_out: Counter[str]) -> Iterator[tuple[str, Member]
     """The plain files of a tar file with their names; links and devices are left out, a damaged file is an error."""
     require_file(shard, "shard")
     try:
-        size = shard.stat().st_size
+        size, end = shard.stat().st_size, 0
         with tarfile.open(shard, "r:") as archive:
             for entry in archive:
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     raise InputError(f"shard {str(shard)!r} is damaged: {entry.name!r} does not lie in it whole")
+                end = entry.offset_data + -(-entry.size // BLOCK) * BLOCK if entry.isreg() else entry.offset_data
                 if entry.isreg():
                     yield entry.name, Member(shard, entry.name, entry.offset_data, entry.size)
                 elif not entry.isdir():
                     left_out["links" if entry.issym() or entry.islnk() else "devices"] += 1
-            _check_end(shard, archive.offset)
+            _check_end(shard, end)
     except InputError:
         raise
     except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, RecursionError) as error:
@@ -194,12 +198,14 @@ def _members(shard: Path, left_out: Counter[str]) -> Iterator[tuple[str, Member]
         raise InputError(f"shard {str(shard)!r} is not an intact tar file ({first_line(error)}){packed}") from error
 
 
-def _check_end(shard: Path, offset: int) -> None:
+def _check_end(shard: Path, end: int) -> None:
     """Refuse a shard that goes on after its last file with anything but zeros, or has no end: Python ends silently."""
     with shard.open("rb") as file:
-        file.seek(max(0, offset - BLOCK))
-        rest = file.read()
-    if not rest.endswith(bytes(BLOCK)) or rest.strip(b"\0"):
+        file.seek(end)
+        blocks = iter(lambda: file.read(2**20), b"")
+        first = next(blocks, b"")
+        is_end = len(first) >= BLOCK and not any(block.strip(b"\0") for block in chain([first], blocks))
+    if not is_end:
         raise InputError(f"shard {str(shard)!r} is damaged, or was not closed: its end is not that of a tar file")
 
 

@@ -59,7 +59,7 @@ def open_cifar100(
     split: Split = "test",
     labels: Literal["fine", "coarse"] = "fine",
 ) -> ArrayDataset:
-    """CIFAR-100, binary version (`train.bin`, `test.bin`): 100 classes, or with `labels` coarse 20; `split` as above.
+    """CIFAR-100, binary version (`train.bin`, `test.bin`): 100 classes, with `labels: coarse` 20; train or test.
 
     The other kind of label is a condition, `superclass` or `subclass`.
     """
