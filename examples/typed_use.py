@@ -89,8 +89,8 @@ class Scenes:
         return 2
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], Boxes, DatumMetadata]:
-        found = Boxes(np.array([[2.0, 2, 9, 9]]), np.array([0]), np.ones(1))
-        return np.zeros((3, 32, 32), np.uint8), found, {"id": f"scene {index}"}
+        target = Boxes(np.array([[2.0, 2, 9, 9]]), np.array([0]), np.ones(1))
+        return np.zeros((3, 32, 32), np.uint8), target, {"id": f"scene {index}"}
 
 
 def components() -> None:

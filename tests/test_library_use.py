@@ -21,6 +21,7 @@ from roadworthy.data import BuiltinDataset
 from roadworthy.shifts.arrays import ShiftFunction
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import Estimate
+from test_docs import blocks
 from written_code import STUB, formatted
 
 ROOT = Path(__file__).parent.parent
@@ -293,6 +294,10 @@ def test_an_accumulator_refuses_what_does_not_fit_and_stays_as_it_was():
     with pytest.raises(rw.InputError, match="given groups"):
         meter.merge(other)
     assert len(meter) == 1
+
+
+def test_the_page_about_parts_is_true():
+    exec("\n".join(blocks(ROOT / "docs" / "library.md", "python")), {"__name__": "page"})
 
 
 def test_importing_the_package_imports_none_of_its_parts():

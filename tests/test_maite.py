@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from roadworthy.core.boxes import tight_boxes
 from roadworthy.core.random import Streams
 from roadworthy.data import BuiltinDataset, Opening
 from roadworthy.shifts import make_shift
+from test_docs import blocks
 from tiny import import_text, templates
 from written_code import BY_METRIC, BY_SHIFT, augmented, class_name, entry_points, formatted
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SIGNS = BuiltinDataset("signs", Opening(size=32), n=84)
 NAMES = dict(enumerate(SIGNS.class_names))
 MOVING = ("rotation", "perspective", "crop", "size", "c_elastic_transform", "sensor_shifted_rows")
@@ -118,14 +121,17 @@ def squares():
     return Items(images, targets, metadata, "squares", {0: "even", 1: "odd"})
 
 
-def test_evaluate_takes_a_model_and_a_data_set_of_maite(tmp_path):
-    model, data = Nearest(templates(), 1, NAMES), signs("0-1")
-    run = rw.evaluate(model, data, suite="quick", out=tmp_path / "run", progress=rw.no_progress)
+def test_evaluate_takes_a_model_and_a_data_set_of_maite_as_its_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page: dict[str, Any] = {"__name__": "page"}
+    code = "\n".join(blocks(ROOT / "docs" / "maite.md", "python"))
+    (tmp_path / "page.py").write_text(code)
+    exec(compile(code, str(tmp_path / "page.py"), "exec"), page)
+    run = rw.open_run("runs/maite")
     rows = run.tables["classification"].query("metric == 'accuracy' and shift == 'none'")
-    answers = np.concatenate([model([image]) for image in data._columns[0]])
-    assert rows["value"].item() == (answers.argmax(axis=1) == SIGNS.labels).mean() > 0.4
-    assert rows["model"].item() == "nearest"
+    assert (rows["model"].item(), rows["value"].item(), rows["n"].item()) == ("brightest", 1.0, 60)
     assert run.record.first.data.name == "my-signs"
+    assert page["results"]["accuracy_lo"] < page["results"]["accuracy"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import roadworthy.uncertainty  # noqa: F401 (both register)
 from roadworthy.comparing import compare_runs as compare_runs
 from roadworthy.core.errors import InputError, from_here
 from roadworthy.core.remote import absolute_location
+from roadworthy.core.roles import Model
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import Curation as Curation
@@ -193,10 +194,8 @@ def evaluate(
     options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory}
     check_options(**options, out=target)
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    builders = {}
-    for own, candidate in candidates.items():
-        settings = {"isolate": FOREIGN, **settings_for(candidate, data, model_settings), **allowed}
-        builders[own] = model_builder(candidate, study.size, name=own, base=base, **settings)
+    settings = {own: {**allowed, **settings_for(one, data, model_settings)} for own, one in candidates.items()}
+    builders = _builders(candidates, study.size, base, settings)
     opened = {own: open_or_stand_in(build, own, candidates[own]) for own, build in builders.items()}
     given_data.check_used(find_suite(suite), opened.values())
     learned = (in_memory(data), in_memory(train), in_memory(validation))
@@ -206,6 +205,16 @@ def evaluate(
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress, **options)
+
+
+def _builders(
+    candidates: Mapping[str, Any], size: tuple[int, int] | None, base: Path, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Callable[..., Model]]:
+    """What makes each candidate, by name; somebody's code runs in a process of its own unless settings say no."""
+    return {
+        own: model_builder(candidate, size, name=own, base=base, **{"isolate": FOREIGN, **settings[own]})
+        for own, candidate in candidates.items()
+    }
 
 
 def study_of_evaluation(
