@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import roadworthy as rw
@@ -43,9 +48,24 @@ def test_the_self_check_knows_its_signs(monkeypatch: pytest.MonkeyPatch) -> None
     assert not other_bits.problem, "another processor may round otherwise"
 
 
-def test_a_classifier_that_answers_otherwise_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(diagnosing, "CLASSIFIER", tmp_path / "none.onnx")
+def test_a_classifier_that_is_missing_or_answers_otherwise_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosing, "CLASSIFIER", Path("none.onnx"))
     assert "none.onnx" in diagnosing._self_check().problem
+    first_class = SimpleNamespace(answer=lambda batch, size: SimpleNamespace(probabilities=np.eye(14)[[0] * 14]))
+    monkeypatch.setattr("roadworthy.models.load_model", lambda path: first_class)
+    assert diagnosing._self_check().problem.startswith("13 of 14 drawn signs were not recognised")
+
+
+def test_it_works_where_libraries_do_not() -> None:
+    """Without numpy and torch nothing of ours can be imported but the command line and this."""
+    program = "import sys; sys.modules |= {'numpy': None, 'torch': None}; import roadworthy as rw; d = rw.doctor(); "
+    program += "print(*d.lines(), sep='\\n')"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"^problem      numpy: it is installed, but cannot be imported", printed, re.MULTILINE)
+    assert "onnxruntime  no provider" in printed
+    assert "torch        not installed" in printed
+    assert "problem      self-check: " in printed
+    assert printed.splitlines()[-1].startswith("not healthy")
 
 
 def test_every_extra_for_users_says_what_it_is_for() -> None:
