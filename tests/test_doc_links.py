@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import re
+import sys
 import unicodedata
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -111,3 +115,34 @@ def test_every_public_name_is_in_the_api_reference() -> None:
     forgotten = {*rw.__all__} - documented
     assert not forgotten, f"add {sorted(forgotten)} to a page of docs/api"
     assert documented <= {*rw.__all__}, f"docs/api names {sorted(documented - {*rw.__all__})}, which are not exported"
+
+
+def module_of(path: Path) -> ModuleType:
+    """A Python file of the docs, imported from where it lies."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_docstrings_become_what_the_site_can_read() -> None:
+    assert doctest.testmod(module_of(DOCS / "_site" / "plain_docstrings.py")) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("page", "outside"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', True),
+        ('<img alt="a" src="//example.org/a.png">', True),
+        ('<link rel="stylesheet" href="https://fonts.example/css">', True),
+        ("<style>@import url(https://fonts.example/css)</style>", True),
+        ('<script src="_static/x.js"></script><a href="https://example.org">there</a>', False),
+        ('<link rel="canonical" href="https://example.org/page.html">', False),
+    ],
+)
+def test_what_a_page_loads_from_an_address_is_found(page: str, outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    settings = module_of(DOCS / "conf.py")
+    assert bool(settings.FROM_OUTSIDE.search(page) or settings.STYLES_FROM_OUTSIDE.search(page)) == outside

@@ -9,19 +9,17 @@ from __future__ import annotations
 import re
 import textwrap
 
-CODE = re.compile(r"(`[^`]+`)")
-SPECIAL = re.compile(r"([\\*|_])")
+TOKEN = re.compile(r"`(?P<code>[^`]+)`|[\\*|_]|(?<=`)(?=\w)")
 NAMED = re.compile(r"^(?P<name>[\w`*][\w`*, ]*?) {2,}(?P<meaning>\S.*)$")
 
 
 def prose(text: str) -> str:
     """Plain text as reStructuredText: code becomes literal, and nothing else has a meaning of its own.
 
-    >>> prose("Use `a_b` for |x_1| * 2")
-    'Use ``a_b`` for \\\\|x\\\\_1\\\\| \\\\* 2'
+    >>> print(prose("Use `a_b`s for |x_1| * 2; `c` d"))
+    Use ``a_b``\\ s for \\|x\\_1\\| \\* 2; ``c`` d
     """
-    parts = [f"`{part}`" if CODE.fullmatch(part) else SPECIAL.sub(r"\\\1", part) for part in CODE.split(text)]
-    return re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", "".join(parts))
+    return TOKEN.sub(lambda token: f"``{token['code']}``" if token["code"] else f"\\{token[0] or ' '}", text)
 
 
 def named_lines(lines: list[str]) -> list[str]:
