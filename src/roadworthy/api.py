@@ -158,18 +158,16 @@ def evaluate(
 ) -> Run:
     """Evaluate one classifier, or several candidates side by side, under a suite.
 
-    `model` is a path, a torch module, a callable, a MAITE model or a `Model`, or a mapping of names to several; `data`
-    a path, a `Dataset`, a MAITE data set or `(images, labels)`. Settings of the model such as `range="0-255"` go on to
-    its adapter, of several to each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are
-    further data that suites such as `approval` make use of, `monitor` the name of one whose score answers for outliers;
+    `model` is what `load_model` takes, or a mapping of names to several; `data` what `open_dataset` takes. Settings of
+    the model such as `range="0-255"` go on to its adapter, of several to each. `outliers` (a path or a mapping of names
+    to sets), `train` and `validation` are further data, `monitor` one whose score answers for outliers;
     what would be ignored is refused. The run lands in `out` (default: runs/<model>), and one that was stopped is
     resumed; the finished run of another model or of other data there is refused, unless `fresh` makes everything anew.
     A model that is no better than chance is refused, unless `accept_chance` is set. `metrics` are further metrics to
     measure, by name, besides those of the suite. `plugins` are Python files (or modules) that add metrics, suites,
     kinds of models or of data; their code runs only with `trust`. With `until_decided` cases stop as soon as their
     criteria are decided; `complete` goes on with such a run to the last image. `baseline` is the run of an earlier
-    version: what is unchanged is taken over from it, and the report starts with the regressions. `engine`, `address`
-    and `memory` are those of `run_study`.
+    version: what is unchanged is taken over, and regressions come first. `engine`, `address`, `memory`: see `run_study`.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)

@@ -13,11 +13,14 @@ from roadworthy.cli.messages import print_line
 from roadworthy.cli.options import Kind, PluginOption, Range, Seed, Size, Trust, Unpickle, given_settings
 
 
+ShiftArgument = Annotated[
+    str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)
+]
+
+
 @app.command()
 def preview(
-    shift: Annotated[
-        str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)
-    ] = None,
+    shift: ShiftArgument = None,
     data: Annotated[
         str | None,
         typer.Option(
