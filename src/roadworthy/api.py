@@ -167,7 +167,7 @@ def evaluate(
     measure, by name, besides those of the suite. `plugins` are Python files (or modules) that add metrics, suites,
     kinds of models or of data; their code runs only with `trust`. With `until_decided` cases stop as soon as their
     criteria are decided; `complete` goes on with such a run to the last image. `baseline` is the run of an earlier
-    version: what is unchanged is taken over, and regressions come first. `engine`, `address`, `memory`: see `run_study`.
+    version: what is unchanged is taken over, regressions come first. `engine`, `address`, `memory`: see `run_study`.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
