@@ -8,9 +8,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-import onnx
 import torch
-from onnx import TensorProto, helper, numpy_helper
 
 from roadworthy.core.types import Batch
 from roadworthy.data import BuiltinDataset, Opening
@@ -106,26 +104,6 @@ def keras_network(rescale: bool = True) -> Any:
     return network
 
 
-def save_nhwc_onnx(path: Path) -> Path:
-    """The graph that exporters of Keras and TensorFlow write: (N, H, W, C), transposed inside."""
-    weights, bias = nearest_mean()
-    nodes = [
-        helper.make_node("Transpose", ["input_1"], ["nchw"], perm=[0, 3, 1, 2]),
-        helper.make_node("Flatten", ["nchw"], ["pixels"]),
-        helper.make_node("Gemm", ["pixels", "weights", "bias"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["dense"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "tf2onnx",
-        [helper.make_tensor_value_info("input_1", TensorProto.FLOAT, ["unk__0", SIZE, SIZE, 3])],
-        [helper.make_tensor_value_info("dense", TensorProto.FLOAT, ["unk__0", CLASSES])],
-        [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(bias, "bias")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
-
-
 def quantise(source: Path, folder: Path) -> dict[str, Path]:
     """A graph quantised by ONNX Runtime: dynamically, and statically with QuantizeLinear and DequantizeLinear."""
     from onnxruntime import quantization
@@ -166,7 +144,9 @@ def save_all(folder: Path) -> dict[str, Any]:
     torch.export.save(torch.export.export(torch_module(), (example,), dynamic_shapes=dynamic), folder / "exported.pt2")
     save_onnx(folder / "plain.onnx")
     quantise(folder / "plain.onnx", folder)["static"].rename(folder / "quantised.onnx")
-    save_nhwc_onnx(folder / "tensorflow.onnx")
+    exported = keras_network(rescale=False)
+    exported(np.zeros((1, SIZE, SIZE, 3), np.float32))
+    exported.export(folder / "keras.onnx", format="onnx", verbose=False)
     network = keras_network()
     network.save(folder / "signs.keras")
     batch = signs("train", 420)

@@ -1288,7 +1288,7 @@ def test_load_model_by_kind(tmp_path: Path) -> None:
 
 def test_load_model_errors(tmp_path: Path) -> None:
     linear(tmp_path / "m.onnx")
-    (tmp_path / "m.keras").write_text("")
+    (tmp_path / "m.weights").write_text("")
     with pytest.raises(UnknownName, match="did you mean 'range'"):
         load_model({"onnx": "m.onnx", "rnge": "0-1"}, base=tmp_path)
     with pytest.raises(UnknownName, match="did you mean 'onnx'"):
@@ -1299,7 +1299,7 @@ def test_load_model_errors(tmp_path: Path) -> None:
     for spec, message in (
         ({"onnx": "m.onnx", "torch": "m.pt"}, "of one kind, not onnx and torch"),
         ({}, "unknown kind of model"),
-        ("m.keras", "cannot tell what kind"),
+        ("m.weights", "cannot tell what kind"),
         ("absent.onnx", "there is no ONNX file"),
         ("absent", "there is no model"),
         (3, "not int"),

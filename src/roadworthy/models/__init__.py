@@ -21,7 +21,7 @@ from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
 from roadworthy.models.http import HTTP_ISOLATION, HttpModel, is_web_model, parse_address
-from roadworthy.models.huggingface import HuggingFaceModel, is_huggingface_folder, load_huggingface
+from roadworthy.models.huggingface import HuggingFaceModel, files_of_folder, is_huggingface_folder, load_huggingface
 from roadworthy.models.isolation import (
     FOREIGN,
     CannotBeIsolated,
@@ -189,9 +189,8 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     check_settings(loader, settings, f"{kind} model setting")
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
-    files = dict(_named_files(value, common["base"]))
+    origin = Origin(kind, dict(_named_files(value, common["base"])))
     model = _opened(kind, loader, value, settings, common, known)
-    origin = Origin(kind, {**model.origin.files, **files})
     if not isinstance(common["varies"], bool):
         of_model = f" of model {common['name']}" if common["name"] else ""
         raise InputError(f"varies{of_model} is true or false, not {common['varies']!r}")
@@ -235,6 +234,8 @@ def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
         name = str(value) if is_file else str(value).rpartition(":")[0]
         if name and (base / name).is_file():
             yield shown(name), digest_file(base / name)
+        for file in files_of_folder(base / value):
+            yield f"{shown(value)}/{file.name}", digest_file(file)
     elif isinstance(value, Mapping):
         entries = [value[kind] for kind in value if kind in MODELS] or list(value.values())
         yield from (file for entry in entries for file in _named_files(entry, base))

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, MissingExtra, first_line, foreign_code
-from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.hashing import digest
 from roadworthy.core.importing import require_unpickle
-from roadworthy.core.roles import Origin
 from roadworthy.core.validation import find_mode, parse_size
 from roadworthy.models.base import passes_settings_to
 from roadworthy.models.framing import Frame
@@ -129,9 +128,7 @@ def load_huggingface(
             output_loading_info=True,
         )
     _refuse_gaps(report, what)
-    model = HuggingFaceModel(module, name=name or folder.name, base=base, **settings)
-    model.origin = Origin("huggingface", {file: digest_file(folder / file) for file in _files_of(folder)})
-    return model
+    return HuggingFaceModel(module, name=name or folder.name, base=base, **settings)
 
 
 @passes_settings_to(HuggingFaceModel, "processor")
@@ -157,6 +154,18 @@ def is_huggingface_folder(folder: Path) -> bool:
     return isinstance(content, dict) and "model_type" in content
 
 
+def files_of_folder(folder: Path) -> list[Path]:
+    """The configurations and weights in the folder of a Hugging Face model; nothing where it is none.
+
+    >>> files_of_folder(Path("nowhere"))
+    []
+    """
+    if not is_huggingface_folder(folder):
+        return []
+    wanted, weights = (CONFIG, *PROCESSOR_FILES), (".safetensors", ".bin")
+    return [path for path in sorted(folder.iterdir()) if path.name in wanted or path.suffix in weights]
+
+
 def import_transformers() -> Any:
     """The package transformers; a clear error where it is not installed."""
     try:
@@ -167,7 +176,7 @@ def import_transformers() -> Any:
 
 def _steps_of(module: Any, processor: Any, range: str, size: Any, base: Path, called: str) -> tuple[Preprocess, str]:
     """The preprocessing before a model, and a sentence on where it was found or why it is not the usual one."""
-    found = ""
+    note = ""
     if processor is None and range == "auto":
         processor = _processor_at(str(getattr(module, "name_or_path", "") or ""))
         if processor is None:
@@ -175,7 +184,7 @@ def _steps_of(module: Any, processor: Any, range: str, size: Any, base: Path, ca
                 f"model {called} comes without its image processor, which says what tensors it takes: give "
                 "`processor=`, or `range=` and `size=`"
             )
-        found = f"its image processor was found at {module.name_or_path}"
+        note = f"its image processor was found at {module.name_or_path}"
     if processor is None:
         side = parse_size(size) or _config_size(module.config)
         return Preprocess(range, size=side), "no image processor: images are resized as a whole (area down, linear up)"
@@ -186,8 +195,8 @@ def _steps_of(module: Any, processor: Any, range: str, size: Any, base: Path, ca
             raise InputError(f"there is no image processor at {folder}")
     steps = preprocess_of_processor(processor)
     if not steps.has_adjoint:
-        found = f"{type(processor).__name__} has steps of its own and is applied as it is: no gradients by the image"
-    return steps, found
+        note = f"{type(processor).__name__} has steps of its own and is applied as it is: no gradients by the image"
+    return steps, note
 
 
 def _processor_at(location: str) -> Any:
@@ -262,14 +271,6 @@ def _refuse_gaps(report: Any, what: str) -> None:
             raise InputError(
                 f"{what} {problem} the weights {', '.join(names[:3])}{more}: it is not a trained image classifier"
             )
-
-
-def _files_of(folder: Path) -> Iterator[str]:
-    """What decides the answers of a folder: its configurations and weights."""
-    wanted = (CONFIG, *PROCESSOR_FILES)
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and (path.name in wanted or path.suffix in (".safetensors", ".bin")):
-            yield path.name
 
 
 @contextmanager
