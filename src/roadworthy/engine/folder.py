@@ -175,30 +175,13 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for writing; a second writer is refused at once. The lock dies with the process.
-
-        Nor do processes that are forked meanwhile keep it. Readers ask for a shared lock, which filelock does not have.
-        """
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.path / LOCK, blocking=False, fallback_to_soft=False)
-        with writing(self.path), contextlib.ExitStack() as held:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                held.enter_context(lock)
-            except Timeout:
-                raise InputError(
-                    f"another process is writing to {self.path}: wait for it or choose another folder"
-                ) from None
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-                raise InputError(
-                    f"the file system of {self.path} knows no locks ({error.strerror}), so that two runs could write "
-                    "there at once: choose a folder on another one with `out=`"
-                ) from None
-            with self.mirror.held() if self.mirror else contextlib.nullcontext():
-                yield
+        """Hold the folder for writing; a second writer is refused at once. The lock dies with the process."""
+        with (
+            writing(self.path),
+            _one_writer(self.path),
+            self.mirror.held() if self.mirror else contextlib.nullcontext(),
+        ):
+            yield
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written, and what is not as it was written; only for who holds the lock.
@@ -364,6 +347,33 @@ class RunFolder:
             return parquet_frame(path)
         except UnreadableParquet as error:
             raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
+
+
+@contextlib.contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """The lock of a folder, for its one writer; processes that are forked meanwhile do not keep it.
+
+    Readers ask for a shared lock, which filelock does not have.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, blocking=False, fallback_to_soft=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"another process is writing to {folder}: wait for it or choose another folder") from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+        raise InputError(
+            f"the file system of {folder} knows no locks ({error.strerror}), so that two runs could write there at "
+            "once: choose a folder on another one with `out=`"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
