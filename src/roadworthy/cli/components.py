@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.completion import complete_shift
 from roadworthy.cli.messages import print_line
-from roadworthy.cli.options import Kind, PluginOption, Range, Seed, Size, Trust, Unpickle, given_settings
+from roadworthy.cli.options import Kind, PluginOption, Range, Seed, ShiftArgument, Size, Trust, Unpickle, given_settings
 
 ShiftArgument = Annotated[
     str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roadworthy.cli.completion import names_of
+from roadworthy.cli.completion import complete_shift, names_of
 
 Engine = StrEnum("Engine", ["local", "ray"])
 """Where cases run."""
@@ -169,6 +169,9 @@ Memory = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
+ShiftArgument = Annotated[
+    str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)
+]
 StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 MarkdownOption = Annotated[
     str | None,

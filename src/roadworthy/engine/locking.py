@@ -38,17 +38,19 @@ def held(path: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder, lock = path.parent, FileLock(path, blocking=False, fallback_to_soft=False)
-    with contextlib.ExitStack() as holding:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            holding.enter_context(lock)
-        except Timeout:
-            raise InputError(f"another process is writing to {folder}: wait for it or choose another folder") from None
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-            raise InputError(
-                f"the file system of {folder} knows no locks ({error.strerror}), so that two runs could write "
-                "there at once: choose a folder on another one with `out=`"
-            ) from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"another process is writing to {folder}: wait for it or choose another folder") from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+        raise InputError(
+            f"the file system of {folder} knows no locks ({error.strerror}), so that two runs could write there at "
+            "once: choose a folder on another one with `out=`"
+        ) from None
+    try:
         yield
+    finally:
+        lock.release()
