@@ -30,11 +30,15 @@ PURPOSES = {
     "ray": "run a study on a Ray cluster",
     "stores": "read data and models from, and write runs to, s3:// addresses",
     "google": "read data and models from, and write runs to, gs:// addresses",
+    "huggingface": "test models and read data sets of Hugging Face",
+    "keras": "test Keras models",
     "backbones": "build the large backbones of transformers",
     "search": "search for the settings of a network",
+    "maite": "use shifts and metrics in programs of MAITE",
+    "mlflow": "publish runs to MLflow",
 }
 """What each extra is for, as the end of a sentence that starts with 'to'."""
-FOR_DEVELOPERS = ("all", "bench", "dev")
+FOR_DEVELOPERS = ("all", "bench", "dev", "docs", "typing")
 """Extras that no user needs to be told of."""
 MOST_FILES = 100_000
 """Files of the cache that are counted at most."""

@@ -11,10 +11,6 @@ from roadworthy.cli.app import app
 from roadworthy.cli.messages import print_line
 from roadworthy.cli.options import Kind, PluginOption, Range, Seed, ShiftArgument, Size, Trust, Unpickle, given_settings
 
-ShiftArgument = Annotated[
-    str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)
-]
-
 
 @app.command()
 def preview(
