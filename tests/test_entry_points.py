@@ -25,6 +25,7 @@ REGISTRIES = {
     "dataset": ("data", "DATA"),
     "format": ("data.curation.frames", "READERS"),
     "model": ("models", "MODELS"),
+    "http_format": ("models.http", "FORMATS"),
     "architecture": ("models.reference", "ARCHITECTURES"),
     "network_opener": ("models.reference", "OPENERS"),
     "backbone": ("models.perception", "BACKBONES"),
@@ -41,6 +42,7 @@ from pydantic import BaseModel
 import roadworthy as rw
 from roadworthy.core.tables import TableSpec
 from roadworthy.metrics import metric as as_metric
+from roadworthy.models.http import WireFormat
 from roadworthy.models.perception import Backbone
 from roadworthy.models.reference import Architecture
 from roadworthy.monitors import Monitor
@@ -63,6 +65,9 @@ class outlier(Painted):
     name = "of_a_package"
     def paint(self, source, rows, streams):
         return source.batch(rows).images
+
+class http_format(WireFormat):
+    name = "of_a_package"
 
 class monitor(Monitor):
     name = "of_a_package"

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SBOM = ROOT / "src" / "roadworthy" / "sbom.cdx.json"
 LICENCES = ROOT / "THIRD_PARTY_LICENCES.md"
 PLOTLY = ROOT / "src" / "roadworthy" / "report" / "plotly.min.js"
-NOT_SHIPPED = ("dev", "bench", "all")
+NOT_SHIPPED = ("dev", "bench", "all", "docs", "typing")
 """Extras for those who work on the project, and the one that names others."""
 NOT_TESTED = ("gcsfs",)
 """Packages of extras that no set of versions is tested with: they are not listed."""
