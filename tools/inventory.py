@@ -124,7 +124,14 @@ def licence_of(installed: Distribution) -> tuple[str, bool]:
         return stated, False
     classifiers = [text for text in metadata.get_all("Classifier") or () if text.startswith("License ::")]
     names = [text.rpartition("::")[2].strip() for text in classifiers]
-    return " or ".join(names) or "not stated", False
+    return " or ".join(names) or _named_in_file(installed) or "not stated", False
+
+
+def _named_in_file(installed: Distribution) -> str:
+    """The licence that the licence file of a package names, of those known here; empty where it names none."""
+    texts = [file.read_text() for file in installed.files or () if Path(file).name.upper().startswith("LICENSE")]
+    known = {"Licensed under the Apache License, Version 2.0": "Apache License, Version 2.0"}
+    return next((name for text in texts for words, name in known.items() if words in text), "")
 
 
 def plotly_version() -> str:
