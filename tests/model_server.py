@@ -113,13 +113,11 @@ class Handler(BaseHTTPRequestHandler):
             server.starts.append(time.monotonic())
             server.headers.append(dict(self.headers))
             server.paths.append(self.path)
-        try:
-            server.stopped.wait(server.delay)
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self.respond(fault, body)
-        finally:
-            with server.lock:
-                server.in_flight -= 1
+        server.stopped.wait(server.delay)
+        with server.lock:  # before the answer: who has it may ask again at once
+            server.in_flight -= 1
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.respond(fault, body)
 
     def respond(self, fault: str, body: bytes) -> None:
         if fault == "hang":

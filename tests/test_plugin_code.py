@@ -247,8 +247,8 @@ def test_an_error_of_an_installed_package_is_not_blamed_on_us(tmp_path: Path, mo
 
 
 def test_help_names_what_options_take() -> None:
-    for command, names in (("evaluate", ("FILE", "NAME")), ("compare", ("FILE", "NAME", "RUN"))):
+    for command, names, repeated in (("evaluate", ("FILE", "NAME"), 3), ("compare", ("FILE", "NAME", "RUN"), 2)):
         printed = call(command, "--help")[1]
         assert "list[str]" not in printed.partition("Options:")[2]
         assert all(name in printed for name in names)
-        assert " ".join(printed.split()).count("can be repeated") == 2
+        assert " ".join(printed.split()).count("can be repeated") == repeated

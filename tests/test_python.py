@@ -114,8 +114,8 @@ def test_a_message_names_the_option_of_every_command(command: str) -> None:
 
 
 PYTHON = {
-    "evaluate": (rw.evaluate, rw.load_model, rw.models.CallableModel, rw.models.load_torch),
-    "check": (rw.check, rw.models.CallableModel, rw.models.load_torch),
+    "evaluate": (rw.evaluate, rw.load_model, rw.models.CallableModel, rw.models.load_torch, rw.models.HttpModel),
+    "check": (rw.check, rw.models.CallableModel, rw.models.load_torch, rw.models.HttpModel),
     "run": (rw.run,),
     "export": (rw.export_study,),
     "compare": (rw.compare,),
@@ -129,6 +129,7 @@ ONLY_COMMAND_LINE = {
     "--engine",
     "--fail-on",
     "--html",
+    "--markdown",
     "--help",
     "--metric",
     "--all",

@@ -208,7 +208,7 @@ def comparison_markdown(table: pd.DataFrame, alpha: float, margin: float) -> str
         words = [plural(counts[name], noun) for name, noun in names.items() if counts[name]]
         words += [f"{whole(counts[NO_DIFFERENCE])} without a clear difference"] if counts[NO_DIFFERENCE] else []
         rows = _change_table(folded[:MOST_FOLDED], several, results=True)
-        rest = _more(len(folded) - MOST_FOLDED, "in the CSV that `roadworthy compare --out FILE` writes")
+        rest = _more(len(folded) - MOST_FOLDED, "in the CSV that `roadworthy compare` writes")
         lines += _folded(listing(words), [*rows, *rest])
     if of[NOT_COMPARED]:
         reasons = compared.reasons
