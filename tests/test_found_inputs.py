@@ -313,6 +313,22 @@ def test_a_verdict_that_is_gone_and_no_longer_named_is_missing(stored: Path, tmp
     assert Run(run).verify() == ["verdict.json is missing"]
 
 
+def test_more_images_than_a_picture_can_hold_are_one_sentence(stored: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    path = run / "tables" / "classification_gallery.parquet"
+    table = pq.read_table(path)
+    images = pa.array([2**54] * len(table))
+    path.write_bytes(parquet_bytes(table.set_column(table.column_names.index("images"), "images", images)))
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["tables/classification_gallery.parquet"] = digest_file(path)
+    (run / "run.json").write_bytes(as_written(record))
+    with lawful(run) as refusals:
+        Run(run).headline()
+        Run(run).report()
+    assert "cannot hold 18014398509481984 images" in str(refusals[0])
+
+
 def test_a_defect_in_a_whole_run_is_not_blamed_on_its_files(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("ours")

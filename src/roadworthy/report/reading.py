@@ -90,9 +90,15 @@ class Picture:
         """The whole picture."""
         try:
             with Image.open(self.path) as image:
-                return image.convert("RGB")
+                pixels = image.convert("RGB")
         except OSError as error:
             raise InputError(f"{self.path} cannot be shown: {error}; check the run with roadworthy verify") from None
+        if not 1 <= self.images <= pixels.width:
+            raise InputError(
+                f"{self.path} cannot be shown: it is {pixels.width} pixels wide and cannot hold {self.images} images; "
+                "check the run with roadworthy verify"
+            )
+        return pixels
 
     @property
     def uri(self) -> str:
