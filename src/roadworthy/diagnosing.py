@@ -275,8 +275,11 @@ def _folder(path: Path) -> Folder:
                 continue
         if count > MOST_FILES:
             break
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
-    return Folder(str(path), size, there.is_dir() and os.access(there, os.W_OK | os.X_OK))
+    try:
+        there = next(folder for folder in (path, *path.parents) if folder.exists())
+        return Folder(str(path), size, there.is_dir() and os.access(there, os.W_OK | os.X_OK))
+    except OSError:  # a folder above it may not be looked into
+        return Folder(str(path), 0, False)
 
 
 def _self_check() -> SelfCheck:
