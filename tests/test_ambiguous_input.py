@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from PIL import Image
 import roadworthy as rw
 import roadworthy.maite
 from roadworthy import diagnosing
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, MissingExtra
 from roadworthy.study import whole_paths
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
@@ -315,6 +316,13 @@ def test_boxes_of_whole_numbers_become_floats() -> None:
 def test_ids_may_be_numbers_of_numpy() -> None:
     batch = rw.shifts.fog(np.stack([IMAGE, IMAGE]), id=np.arange(2))
     np.testing.assert_array_equal(batch[1], rw.shifts.fog(IMAGE, id=np.int64(1)))
+
+
+def test_the_extra_that_reads_data_sets_of_hugging_face_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = saved()
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtra, match=r"Hugging Face data sets need .*\[datasets\]"):
+        rw.open_dataset(data)
 
 
 def test_a_cache_that_may_not_be_looked_at_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

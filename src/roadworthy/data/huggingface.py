@@ -77,7 +77,7 @@ def _library() -> Any:
     try:
         import datasets
     except ImportError:
-        raise MissingExtra("Hugging Face data sets", "huggingface") from None
+        raise MissingExtra("Hugging Face data sets", "datasets") from None
     return datasets
 
 
