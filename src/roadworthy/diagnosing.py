@@ -30,7 +30,8 @@ PURPOSES = {
     "ray": "run a study on a Ray cluster",
     "stores": "read data and models from, and write runs to, s3:// addresses",
     "google": "read data and models from, and write runs to, gs:// addresses",
-    "huggingface": "test models and read data sets of Hugging Face",
+    "huggingface": "test models of Hugging Face",
+    "datasets": "read data sets of Hugging Face",
     "keras": "test Keras models",
     "backbones": "build the large backbones of transformers",
     "search": "search for the settings of a network",
@@ -275,8 +276,11 @@ def _folder(path: Path) -> Folder:
                 continue
         if count > MOST_FILES:
             break
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
-    return Folder(str(path), size, there.is_dir() and os.access(there, os.W_OK | os.X_OK))
+    try:
+        there = next(folder for folder in (path, *path.parents) if folder.exists())
+        return Folder(str(path), size, there.is_dir() and os.access(there, os.W_OK | os.X_OK))
+    except OSError:  # a folder above it may not be looked into
+        return Folder(str(path), 0, False)
 
 
 def _self_check() -> SelfCheck:

@@ -318,8 +318,8 @@ MODEL_WORDS = {"format", "version"}
 def whole_paths(spec: Any, base: Path) -> Any:
     """A model or data set as a study names it, with every path that exists under `base` written out whole.
 
-    `code.py:name` keeps its name, `gtsrb:folder` its kind; what is no path (a range, a built-in set, a split) stays as
-    it is.
+    `code.py:name` keeps its name, `gtsrb:folder` its kind; of a pattern with braces the folder must exist. What is no
+    path (a range, a built-in set, a split) stays as it is.
     """
     if isinstance(spec, SourceSection | DataSection):
         of_data, of_source = ("test", "train", "validation", "classes", "recorded"), ("data", "models")
@@ -338,8 +338,19 @@ def whole_paths(spec: Any, base: Path) -> Any:
             exists = (base / path).exists()
         except (OSError, ValueError):
             exists = False
-        return f"{base / path}{colon}{name}" if exists else spec
+        return f"{base / path}{colon}{name}" if exists or _is_pattern_below(path, base) else spec
     return spec
+
+
+def _is_pattern_below(path: str, base: Path) -> bool:
+    """Whether a path is a pattern with braces, such as `shards/test-{000..003}.tar`, in a folder that exists."""
+    head, brace, _ = path.partition("{")
+    if not brace or "{" in str(base) or not ("/" in head or path.endswith(".tar")):
+        return False
+    try:
+        return (base / f"{head}*").parent.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def load_study(

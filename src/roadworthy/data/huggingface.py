@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from roadworthy.core.errors import InputError, MissingExtra, UnknownName, first_line, foreign_code
@@ -24,7 +25,7 @@ MARKS = ("dataset_info.json", "dataset_dict.json")
 LABEL_NAMES = ("label", "labels", "class", "target")
 """Columns that count as the label where none is a `ClassLabel`."""
 WHOLE, SPLITS, STREAM = ("Dataset",), ("DatasetDict", "IterableDatasetDict"), ("IterableDataset",)
-SCALARS = (str, int, float, bool, type(None))
+SCALARS = (str, int, float, bool, np.generic, type(None))
 
 
 def is_huggingface(value: object) -> bool:
@@ -76,7 +77,7 @@ def _library() -> Any:
     try:
         import datasets
     except ImportError:
-        raise MissingExtra("Hugging Face data sets", "huggingface") from None
+        raise MissingExtra("Hugging Face data sets", "datasets") from None
     return datasets
 
 
@@ -140,6 +141,8 @@ def choose_columns(
     chosen_label = _only("label", classes, label, types)
     if chosen_label not in plain:
         raise InputError(f"the column {chosen_label!r} is {types[chosen_label]}, not a class: name another as `label`")
+    if group is not None and group not in plain:
+        raise InputError(f"the column {group!r} is {types[group]}, not numbers or text: name another as `group`")
     names = getattr(features[chosen_label], "names", None)
     boxes = [name for name in ("box",) if name in types]
     cells = [*plain, *(name for name in boxes if name not in plain)]
@@ -238,7 +241,8 @@ def _from_stream(data: Any, opening: Opening, image: str | None, label: str | No
             is_stored = isinstance(picture, Mapping | bytes | type(None))
             pictures.add(encoded(picture, name) if is_stored else picture, name)
             for column in names:
-                cells.setdefault(column, []).append(row.get(column))
+                cell = row.get(column)
+                cells.setdefault(column, []).append(cell.item() if isinstance(cell, np.generic) else cell)
     if not len(pictures):
         raise InputError(f"{what}: the stream holds no images")
     cells = {name: _texts(features, name, column, chosen) for name, column in cells.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,8 @@ def _boxes(columns: Columns, ids: Sequence[str]) -> tuple[Any, list[str]]:
 def _corners(cell: Any, name: str) -> Sequence[Any]:
     if _blank(cell):
         return (None,) * 4
-    values = cell.replace(",", " ").split() if isinstance(cell, str) else list(cell)
+    values = cell.replace(",", " ").split() if isinstance(cell, str) else cell
+    values = list(values) if isinstance(values, Iterable) else []
     if len(values) != 4:
         raise InputError(f"box {cell!r} of image {name!r} must be four numbers: x0 y0 x1 y1")
     return values

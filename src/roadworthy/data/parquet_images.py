@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.data.base import OpenedDataset, Opening
 from roadworthy.data.huggingface import LABEL_NAMES, encoded
 from roadworthy.data.manifest import ManifestDataset, table_of
 from roadworthy.data.pixels import PictureRows
-from roadworthy.data.table import natural_key, some
+from roadworthy.data.table import natural_key, some, stems
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,20 +25,18 @@ def open_parquet(
     image: str | None = None,
     label: str | None = None,
     group: str | None = None,
+    split: str | None = None,
 ) -> OpenedDataset:
     """A Parquet file, or a folder of them, with the bytes of images in a column; with a column `path`, a manifest.
 
     image, label, group  names of columns; by default the one that holds bytes, and `label`
+    split  which part of a folder, where it has several: `test` stands for `test-00000-of-00002.parquet` and so on
     """
     from roadworthy.core.parquet import UnreadableParquet, parquet_schema
 
     opening = opening or Opening()
     path = opening.path(source)
-    files = [path]
-    if path.is_dir():
-        files = sorted(path.glob("*.parquet"), key=lambda file: natural_key(file.name))
-        if not files:
-            raise InputError(f"folder {str(path)!r} holds no .parquet files")
+    files = _files(path, split)
     try:
         schema = parquet_schema(files[0])
         if image is None and not _byte_columns(schema) and len(files) == 1 and label is None and group is None:
@@ -46,6 +44,25 @@ def open_parquet(
         return _open(files, schema, opening, image, label, group)
     except UnreadableParquet as error:
         raise InputError(f"data file {str(files[0])!r} is not a readable Parquet file: {error}") from error
+
+
+def _files(path: Path, split: str | None) -> list[Path]:
+    """The file, or those of a folder that belong to one part of it, in natural order."""
+    if not path.is_dir():
+        if split is not None:
+            raise InputError(f"data file {str(path)!r} has no splits: leave `split` out")
+        return [path]
+    files = sorted(path.glob("*.parquet"), key=lambda file: natural_key(file.name))
+    if not files:
+        raise InputError(f"folder {str(path)!r} holds no .parquet files")
+    parts = stems(file.name for file in files)
+    if split is None:
+        if len(parts) > 1:
+            raise InputError(f"folder {str(path)!r} holds {', '.join(parts)}: name one as `split`")
+        return files
+    if split not in parts:
+        raise UnknownName(f"split of folder {str(path)!r}", split, parts)
+    return [file for file in files if stems([file.name]) == [split]]
 
 
 def _open(
@@ -62,7 +79,7 @@ def _open(
         raise InputError(f"there is no column {group!r} of numbers or text; the columns are {some(schema.names, 20)}")
     pictures = PictureRows(f"data file {files[0].name}")
     cells: dict[str, list[Any]] = {name: [] for name in columns}
-    for row in _rows(files, schema, [chosen_image, *columns]):
+    for row in _rows(files, schema, chosen_label, [chosen_image, *columns]):
         name = f"{chosen_image} of row {len(pictures)}"
         pictures.add(encoded(row[chosen_image], name, may_be_file=False), name)
         for column in columns:
@@ -83,13 +100,16 @@ def _open(
     return pictures.dataset(table, opening, notes)
 
 
-def _rows(files: Sequence[Path], schema: pa.Schema, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The rows of all files, which must have the same columns."""
+def _rows(files: Sequence[Path], schema: pa.Schema, label: str, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The rows of all files, which must have the same columns and the same classes."""
     from roadworthy.core.parquet import arrow_errors, parquet_images, parquet_schema
 
     for file in files:
-        if parquet_schema(file).names != schema.names:
+        own = parquet_schema(file)
+        if own.names != schema.names:
             raise InputError(f"data file {str(file)!r} has other columns than {files[0].name}")
+        if own.field(label).type != schema.field(label).type or _class_names(own) != _class_names(schema):
+            raise InputError(f"data file {str(file)!r} has other classes than {files[0].name}: give one of the two")
         for block in parquet_images(file, columns):
             with arrow_errors():
                 yield from block.to_pylist()

@@ -123,6 +123,18 @@ def natural_key(text: str) -> tuple[tuple[tuple[int, str], ...], str]:
     return tuple(key), text
 
 
+_NUMBER_AT_END = re.compile(r"[-_.]?[0-9]+(-of-[0-9]+(-[0-9a-f]{16})?)?$")
+
+
+def stems(names: Iterable[str]) -> list[str]:
+    """What names of files without their endings and their numbers are: the parts of a data set, in natural order.
+
+    >>> stems(["test-00000-of-00001.parquet", "train-000.tar", "train-001.tar"])
+    ['test', 'train']
+    """
+    return sorted({_NUMBER_AT_END.sub("", name.rpartition(".")[0]) for name in names}, key=natural_key)
+
+
 def index_labels(labels: Sequence[str], classes: Sequence[str] | None = None) -> tuple[Indices, tuple[str, ...]]:
     """Labels as indices (N,), and the class names they index.
 

@@ -34,7 +34,7 @@ def _is_torch(value: object, names: Sequence[str]) -> bool:
 def open_torch_dataset(source: Any, opening: Opening | None = None) -> OpenedDataset:
     """A torch `Dataset` in memory (from Python alone): items (image, label) as pictures, arrays or tensors from 0 to 1.
 
-    Class names are its `classes`, or those of `class_to_idx`, where it has them.
+    Class names are its `classes`, or those of `class_to_idx`, where it has them; of a `Subset` those of the whole set.
     """
     opening = opening or Opening()
     if isinstance(source, str | Path):
@@ -53,7 +53,7 @@ def open_torch_dataset(source: Any, opening: Opening | None = None) -> OpenedDat
             raise InputError(f"{what} holds no images")
         if indexed:
             _check_same(source, pictures, what)
-        names, ids = _class_names(source), _ids(source, len(labels))
+        names, ids = _class_names(source, opening.class_names is not None, what), _ids(source, len(labels))
     label_names = names if names is not None and not any(isinstance(label, str) for label in labels) else None
     table, notes = table_of(
         {"label": labels}, ids, opening.class_names or (None if label_names else names), label_names
@@ -109,23 +109,41 @@ def _check_same(source: Any, pictures: PictureRows, what: str) -> None:
 
 
 def _chain(source: Any) -> Iterator[Any]:
-    """The data set and, where it is part of another, that one, and so on."""
+    """The data set and, where it is a `Subset` of another, that one, and so on.
+
+    Other wrappers are not followed, nor classes derived from `Subset`: they may number classes anew.
+    """
     for _ in range(16):
         yield source
-        source = getattr(source, "dataset", None)
-        if source is None:
+        if type(source).__name__ != "Subset" or not type(source).__module__.startswith("torch.utils.data"):
             return
+        source = source.dataset
 
 
-def _class_names(source: Any) -> list[str] | None:
-    """The names of its classes in order of their numbers; None where it has none."""
+def _class_names(source: Any, are_given: bool, what: str) -> list[str] | None:
+    """The names of its classes in order of their numbers; None where it has none.
+
+    Where `classes` and `class_to_idx` contradict each other the user must give the names: without them an `InputError`.
+    """
     for owner in _chain(source):
         names, numbers = getattr(owner, "classes", None), getattr(owner, "class_to_idx", None)
         if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+            if isinstance(numbers, Mapping) and not _agree(names, numbers):
+                if are_given:
+                    return None
+                raise InputError(
+                    f"{what}: its `classes` and its `class_to_idx` number the classes differently: give their names in "
+                    "the order of the labels, as `classes=`"
+                )
             return list(names)
         if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))) and numbers:
             return sorted(map(str, numbers), key=lambda name: int(numbers[name]))
     return None
+
+
+def _agree(names: Sequence[str], numbers: Mapping[Any, Any]) -> bool:
+    """Whether names in their order and names with numbers are the same, or speak of other names altogether."""
+    return not set(names) & set(numbers) or {name: row for row, name in enumerate(names)} == dict(numbers)
 
 
 def _ids(source: Any, count: int) -> list[str]:

@@ -20,7 +20,7 @@ from roadworthy.data.base import OpenedDataset, Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.images import SUFFIXES
 from roadworthy.data.manifest import RESERVED, table_of
-from roadworthy.data.table import natural_key, some
+from roadworthy.data.table import natural_key, some, stems
 
 LABELS = ("cls", "json", "txt")
 """Endings of the file that holds the label, the first that a set has."""
@@ -85,6 +85,11 @@ def find_shards(source: str | Path, opening: Opening) -> list[Path]:
         packed = [entry.name for entry in path.iterdir() if entry.name.endswith((".tar.gz", ".tgz"))]
         hint = ": unpack .tar.gz files to .tar first" if packed else ""
         raise InputError(f"folder {str(path)!r} holds no .tar files{hint}")
+    parts = stems(shard.name for shard in shards)
+    if len(parts) > 1:
+        raise InputError(
+            f"folder {str(path)!r} holds {some(parts)}: write the pattern of one, such as `test-{{000..003}}.tar`"
+        )
     return shards
 
 
@@ -227,6 +232,7 @@ def _label_of(samples: Sequence[Sample], asked: str | None) -> tuple[str, str]:
     """The ending of the files with labels, and the key in them where they are JSON."""
     endings = {ending for sample in samples for ending in sample.members}
     ending, _, key = (asked or "").lstrip(".").partition(":")
+    ending = ending.lower()
     if not ending:
         ending = next((name for name in LABELS if name in endings), "")
     if ending not in endings:
@@ -262,7 +268,7 @@ def _columns(samples: Sequence[Sample], ending: str, key: str) -> dict[str, list
         if key:
             if fact.get(key) is None:
                 raise InputError(f"sample {sample.key!r} has no label: its .json file says nothing of {key!r}")
-            columns["label"].append(fact[key])
+            columns["label"].append(_class(fact[key], sample))
         else:
             if ending not in sample.members:
                 raise InputError(f"sample {sample.key!r} has no label: there is no {sample.key}.{ending}")
@@ -273,6 +279,13 @@ def _columns(samples: Sequence[Sample], ending: str, key: str) -> dict[str, list
         if name in RESERVED or all(isinstance(cell, str | int | float | bool | None) for cell in cells):
             columns[name] = cells
     return columns
+
+
+def _class(label: Any, sample: Sample) -> str | int:
+    """A label of a JSON file; what is neither a text nor a whole number is an `InputError`."""
+    if isinstance(label, bool) or not isinstance(label, str | int):
+        raise InputError(f"sample {sample.key!r}: a label is the name or the number of a class, not {label!r:.60}")
+    return label
 
 
 def _facts(sample: Sample) -> Mapping[str, Any]:

@@ -14,7 +14,17 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Shift
 from roadworthy.core.types import Images
 from roadworthy.core.validation import check_whole
-from roadworthy.maite.reading import BYTES, RANGES, SHARES, Detections, PixelForm, datum_id, image_array
+from roadworthy.maite.reading import (
+    BYTES,
+    RANGES,
+    SHARES,
+    Detections,
+    PixelForm,
+    boxes_of,
+    datum_id,
+    image_array,
+    numbers_of,
+)
 from roadworthy.shifts.arrays import MOST_SEED, apply_shift, shift_of
 
 if TYPE_CHECKING:
@@ -85,6 +95,8 @@ class Augmentation:
     ) -> tuple[Sequence[ArrayLike], Sequence[ArrayLike], Sequence[Metadata]]: ...
     def __call__(self, batch: tuple[Sequence[Any], Sequence[Any], Sequence[Metadata]], /) -> Any:
         """The disturbed batch; the one given is left as it is."""
+        if not isinstance(batch, tuple | list) or len(batch) != 3:
+            raise InputError("a batch is (images, targets, metadata), as MAITE has it: give these three")
         images, targets, metadata = batch
         if not len(images) == len(targets) == len(metadata):
             counts = f"{len(images)} images, {len(targets)} targets and {len(metadata)} metadata"
@@ -110,8 +122,8 @@ class Augmentation:
         return _like(image, form.from_bytes(moved_image)), moved_target
 
     def _detections(self, pixels: Images, target: Detections, own_id: str, what: str) -> tuple[Images, DetectionTarget]:
-        boxes = np.asarray(target.boxes, np.float32).reshape(-1, 4)
-        labels, scores = np.asarray(target.labels), np.asarray(target.scores)
+        boxes = boxes_of(target, what).astype(np.float32)
+        labels, scores = _column(target.labels, f"{what}: its labels"), _column(target.scores, f"{what}: its scores")
         if not len(boxes) == len(labels) == len(scores):
             raise InputError(
                 f"{what} has {len(boxes)} boxes, {len(labels)} labels and {len(scores)} scores: give as many of each"
@@ -128,6 +140,12 @@ class ShiftAugmentation(Augmentation):
 
     def __init__(self, level: float | None = None, seed: int = 0, *, range: str = SHARES, **parameters: Any) -> None:
         super().__init__(self.shift, level, seed, range=range, **parameters)
+
+
+def _column(values: Any, what: str) -> NDArray[Any]:
+    """Numbers with one row per box, in their own type."""
+    numbers_of(values, what)
+    return np.atleast_1d(np.asarray(values))
 
 
 def _like(given: Any, image: NDArray[Any]) -> Any:

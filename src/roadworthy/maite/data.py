@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize
@@ -56,11 +56,11 @@ class Dataset(OpenedDataset):
         self.name = self._identifier if opening.name == "data" else opening.name
         rows = _Rows(group, f"data set {self.name}")
         for index in _indices(data):
-            rows.add(read_datum(data[index], self._what(index)), self._what(index))
+            rows.add(self._read(index), self._what(index))
             if opening.progress is not None:
                 opening.progress(1)
         self.form = rows.pixels.form(range, f"data set {self.name}")
-        table, notes = rows.table(_class_names(data.metadata, rows.num_classes, opening, self.name))
+        table, notes = rows.table(_class_names(data.metadata, rows, opening, self.name))
         self._rows = rows_over_classes(table, opening.limit, opening.seed)
         self.table = table.take(self._rows)
         self._hashes = [rows.hashes[row] for row in self._rows]
@@ -72,6 +72,13 @@ class Dataset(OpenedDataset):
         self.notes = (*notes, *rounded)
         self.size = opening.choose_size(self.native_size())
         self.model_settings = {KIND: {"range": self.form.model_range}}
+
+    def _read(self, index: int) -> Datum:
+        what = self._what(index)
+        with foreign_code(
+            lambda error: InputError(f"{what} cannot be read: {type(error).__name__}: {first_line(error)}")
+        ):
+            return read_datum(self._data[index], what)
 
     def _what(self, index: int) -> str:
         return f"item {index} of data set {self._identifier}"
@@ -91,7 +98,7 @@ class Dataset(OpenedDataset):
 
     def _image(self, row: int) -> NDArray[np.uint8]:
         index = int(self._rows[row])
-        datum = read_datum(self._data[index], self._what(index))
+        datum = self._read(index)
         if _hash(datum.image) != self._hashes[row]:
             raise InputError(
                 f"{self._what(index)} is another image than before: a data set for a test gives the same images "
@@ -186,9 +193,15 @@ def _conditions(further: Sequence[Mapping[str, Any]]) -> tuple[dict[str, NDArray
     return {key: condition(column) for key, column in plain.items()}, [key for key in keys if key not in plain]
 
 
-def _class_names(metadata: Mapping[str, Any], count: int, opening: Opening, name: str) -> Sequence[str] | None:
-    """The names of the classes by the data set, or as the user gives them where it names none."""
-    own = names_of_classes(metadata, count, f"data set {name}")
+def _class_names(metadata: Mapping[str, Any], rows: _Rows, opening: Opening, name: str) -> Sequence[str] | None:
+    """The names of the classes by the data set, or as the user gives them where it names none.
+
+    A target of image classification has a number for every class, so there must be as many names.
+    """
+    own, count = names_of_classes(metadata, rows.num_classes, f"data set {name}"), rows.num_classes
+    for source, names in (("its index2label", own), ("`classes`", opening.class_names)):
+        if names is not None and not rows.boxes and len(names) != count:
+            raise InputError(f"data set {name} has targets of {count} classes, and {source} names {len(names)}")
     if own is not None and opening.class_names is not None and own != opening.class_names:
         raise InputError(f"data set {name} has its own classes, and they are not those of `classes`")
     return own or opening.class_names

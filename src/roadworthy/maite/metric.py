@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.maite.reading import Detections, best_box, class_of, datum_id, single_box
+from roadworthy.maite.reading import Detections, best_box, class_of, datum_id, numbers_of, single_box
 from roadworthy.metrics.base import Metric as OwnMetric
 from roadworthy.metrics.boxes import BOX_METRICS, UNCERTAIN, BoxAnswers
 from roadworthy.models.outputs import softmax
 from roadworthy.models.preprocess import parse_choice
-from roadworthy.statistics.accumulator import Accumulator, estimates
+from roadworthy.statistics.accumulator import Accumulator, check_bounds, estimates
 from roadworthy.statistics.estimates import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:
@@ -70,10 +70,12 @@ class Metric:
         """Add a batch of answers (Cl,), true targets (Cl,) and metadata."""
         if not _length(pred_batch, target_batch, metadata_batch):
             return
-        classes = [
-            class_of(target, _what(metadata))[0] for target, metadata in zip(target_batch, metadata_batch, strict=True)
-        ]
-        rows = np.stack([np.asarray(answer, np.float64) for answer in pred_batch])
+        batch = zip(pred_batch, target_batch, metadata_batch, strict=True)
+        answered = [_scores(answer, target, _what(metadata)) for answer, target, metadata in batch]
+        classes = [label for _, label in answered]
+        if len({len(scores) for scores, _ in answered}) > 1:
+            raise InputError("a batch has answers and targets of one number of classes, and these differ")
+        rows = np.stack([scores for scores, _ in answered])
         probabilities = softmax(rows) if self.outputs == "logits" else rows
         self._accumulator.update(probabilities, np.array(classes), groups_of(metadata_batch, self.group))
 
@@ -111,6 +113,7 @@ class BoxMetric:
         self._metrics: list[OwnMetric] = [LOCATING[name] for name in names]
         self.group, self.confidence = group, confidence
         self.metadata: MetricMetadata = {"id": f"roadworthy {', '.join(names)}"}
+        check_bounds(confidence)
         self.reset()
 
     def reset(self) -> None:
@@ -128,7 +131,10 @@ class BoxMetric:
         """Add a batch of detections, true targets with one object each, and metadata."""
         _length(pred_batch, target_batch, metadata_batch)
         batch = zip(target_batch, pred_batch, metadata_batch, strict=True)
-        rows = [np.concatenate([single_box(true, _what(own))[1], best_box(answer)]) for true, answer, own in batch]
+        rows = [
+            np.concatenate([single_box(true, _what(own))[1], best_box(answer, _what(own))])
+            for true, answer, own in batch
+        ]
         self._groups += groups_of(metadata_batch, self.group) or []
         self._rows += rows
 
@@ -182,6 +188,15 @@ def numbers(results: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def _what(metadata: Metadata) -> str:
     return f"datum {datum_id(metadata, 'a datum of the batch')!r}"
+
+
+def _scores(answer: ArrayLike, target: ArrayLike, what: str) -> tuple[NDArray[np.float64], int]:
+    """The answer (Cl,) of a model as numbers, and the true class; an `InputError` where their classes differ."""
+    label, count = class_of(target, what)
+    scores = numbers_of(answer, f"{what}: the answer")
+    if scores.shape != (count,):
+        raise InputError(f"{what}: its target has {count} classes, and its answer the shape {scores.shape}")
+    return scores, label
 
 
 def _length(*parts: Sequence[Any]) -> int:

@@ -222,30 +222,57 @@ def class_of(target: Any, what: str) -> tuple[int, int]:
     return int(best[0]), len(values)
 
 
+def numbers_of(values: Any, what: str) -> NDArray[np.float64]:
+    """Values as an array of numbers; text, and rows of different lengths, are an `InputError`.
+
+    >>> numbers_of([1, 2], "scores").tolist()
+    [1.0, 2.0]
+    """
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{what} must be numbers in rows of one length") from None
+
+
+def boxes_of(target: Detections, what: str) -> NDArray[np.float64]:
+    """The boxes (K, 4) of a target; what has not four numbers each is an `InputError`."""
+    boxes = numbers_of(target.boxes, f"{what}: its boxes")
+    if boxes.shape == (4,):
+        return boxes[None]
+    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise InputError(f"{what}: a box is x0, y0, x1, y1 in pixels, so boxes are (K, 4), not {boxes.shape}")
+    return boxes.reshape(-1, 4)
+
+
 def single_box(target: Detections, what: str) -> tuple[int, NDArray[np.float64]]:
     """The label and the box (4,) of a true target with one object; several, or none, are an `InputError`."""
-    boxes, labels = np.asarray(target.boxes, np.float64), np.asarray(target.labels).reshape(-1)
+    boxes, labels = boxes_of(target, what), numbers_of(target.labels, f"{what}: its labels").reshape(-1)
     count = len(labels)
-    if count != 1 or boxes.size != 4:
+    if count != 1 or len(boxes) != 1:
         number = "no object" if not count else f"{count} objects"
         raise InputError(
             f"{what} has {number}: a localizer is tested on images with one object each; cut them out with "
             "`roadworthy data curate`, or leave such images out"
         )
-    return int(labels[0]), boxes.reshape(4)
+    if not labels[0].is_integer():
+        raise InputError(f"{what}: a label is the number of a class, not {labels[0]}")
+    return int(labels[0]), boxes[0]
 
 
-def best_box(target: Detections) -> NDArray[np.float64]:
+def best_box(target: Detections, what: str = "an answer") -> NDArray[np.float64]:
     """The box (4,) of the highest score, the first where several are equal; without detections one without area.
 
     >>> from types import SimpleNamespace
     >>> best_box(SimpleNamespace(boxes=[[0, 0, 2, 2], [1, 1, 4, 4]], labels=[0, 0], scores=[0.2, 0.9])).tolist()
     [1.0, 1.0, 4.0, 4.0]
     """
-    boxes = np.asarray(target.boxes, np.float64).reshape(-1, 4)
+    boxes = boxes_of(target, what)
     if not len(boxes):
         return np.zeros(4)
-    scores = np.asarray(target.scores, np.float64).reshape(len(boxes), -1).max(axis=1)
+    scores = numbers_of(target.scores, f"{what}: its scores")
+    if scores.ndim not in (1, 2) or len(scores) != len(boxes) or not scores.size:
+        raise InputError(f"{what} has {len(boxes)} boxes and scores of the shape {scores.shape}: give as many of each")
+    scores = scores.reshape(len(boxes), -1).max(axis=1)
     return np.asarray(boxes[int(scores.argmax())])
 
 
@@ -254,7 +281,10 @@ def names_of_classes(metadata: Mapping[str, Any], count: int, what: str) -> tupl
     given = metadata.get("index2label")
     if given is None:
         return None
-    known = {int(index): str(label) for index, label in dict(given).items()}
-    if sorted(known) != list(range(max(count, len(known)))):
+    try:
+        known = {int(index): str(label) for index, label in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InputError(f"{what}: its index2label must be a mapping from the number of a class to its name") from None
+    if sorted(known) != list(range(max(count, len(given)))):
         raise InputError(f"{what}: its index2label must name the classes 0 to {max(count, len(known)) - 1}, each once")
     return tuple(known[index] for index in range(len(known)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Literal, NamedTuple, overload
 
@@ -178,7 +178,7 @@ def apply_shift(
     stronger level of the same shift disturbs the same places.
     """
     check_whole("seed", seed, 0, MOST_SEED)
-    pixels = _pixels(image)
+    pixels = pixels_of(image)
     if pixels.ndim == 4:
         return _shift_batch(shift, pixels, seed, _ids(id, len(pixels)), depth, boxes, masks)
     (own_id,) = _ids(None if id is None else [id], 1)
@@ -257,11 +257,19 @@ def _shaped(table: NDArray[Any] | None, given: ArrayLike | None) -> Any:
     return None if table is None else table.reshape(np.shape(given))  # type: ignore[arg-type]
 
 
-def _pixels(image: ArrayLike) -> Images:
+def array_of(what: str, values: ArrayLike) -> NDArray[Any]:
+    """Values as an array; rows of different lengths are an `InputError`."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{what} must have rows of one length") from None
+
+
+def pixels_of(image: ArrayLike) -> Images:
     """Pixels (H, W), (H, W, C) or (N, H, W, C) uint8 as an array of its own; all else is an `InputError`."""
     if type(image).__module__.startswith("torch"):
         raise InputError("an image is a uint8 array (H, W, C): apply the shift before the image becomes a tensor")
-    pixels = np.asarray(image)
+    pixels = array_of("an image", image)
     if pixels.dtype != np.uint8:
         raise InputError(f"an image has uint8 pixels, 0 to 255, not {pixels.dtype}: scale and round it first")
     if pixels.ndim == 3 and pixels.shape[0] in (1, 3) and pixels.shape[2] not in (1, 3):
@@ -277,7 +285,9 @@ def _ids(given: Any, count: int) -> tuple[str, ...]:
     """The ids of so many images: those given, else their numbers."""
     if given is None:
         return tuple(map(str, range(count)))
-    if isinstance(given, str | int) or len(given) != count or not all(isinstance(one, str | int) for one in given):
+    given = given.tolist() if isinstance(given, np.ndarray) else given
+    listed = [] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if len(listed) != count or not all(isinstance(one, str | int | np.integer) for one in listed):
         raise InputError(f"`id=` must be {'a text or a number' if count == 1 else f'{count} texts or numbers'}")
     return tuple(map(str, given))
 
@@ -294,7 +304,7 @@ def _table(
     what: str, given: ArrayLike, shape: tuple[int, ...], many: Literal["K", ""], allowed: Callable[[str], bool]
 ) -> NDArray[Any]:
     """What is given as an array of that shape; with `many`, of any number of these, a single one as the first."""
-    table = np.asarray(given)
+    table = array_of(f"`{what}=`", given)
     if many and table.size == 0 and table.ndim == 1:
         table = table.reshape(0, *shape)
     if not allowed(table.dtype.kind) and table.size:

@@ -13,7 +13,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Shift
 from roadworthy.core.types import Images
 from roadworthy.core.validation import check_whole
-from roadworthy.shifts.arrays import MOST_SEED, apply_shift, shift_of
+from roadworthy.shifts.arrays import MOST_SEED, apply_shift, array_of, pixels_of, shift_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -88,8 +88,8 @@ class Transform:
         if unknown or "image" not in named:
             what = f"has no keyword {unknown[0]!r}" if unknown else "needs an image"
             raise InputError(f"a transform {what}: it takes {', '.join(known)}")
-        image = named["image"]
-        if np.ndim(image) == 4:
+        image = pixels_of(named["image"])
+        if image.ndim == 4:
             raise InputError("a transform takes one image (H, W, C): call rw.shifts functions with batches")
         result: dict[str, Any] = {"image": self._moved(image)[0]}
         if named.get("mask") is not None:
@@ -101,11 +101,12 @@ class Transform:
         return result
 
     def _moved(self, image: ArrayLike, **along: Any) -> tuple[Images, Any, Any]:
-        return apply_shift(self.shift, image, seed=self.seed, id=content_id(image), **along)
+        pixels = pixels_of(image)
+        return apply_shift(self.shift, pixels, seed=self.seed, id=content_id(pixels), **along)
 
     def _labels(self, image: ArrayLike, mask: ArrayLike) -> NDArray[Any]:
         """A mask of whole numbers (H, W), moved value by value."""
-        labels = np.asarray(mask)
+        labels = array_of("a mask", mask)
         if labels.shape != np.shape(image)[:2] or labels.dtype.kind not in "biu":
             raise InputError(f"a mask has whole numbers {np.shape(image)[:2]}, not {labels.dtype} {labels.shape}")
         values = [value for value in np.unique(labels) if value != 0]
@@ -117,18 +118,26 @@ class Transform:
         return moved
 
     def _boxes(self, image: ArrayLike, boxes: Any) -> Any:
-        """Rows x0, y0, x1, y1 and more, moved; an array stays an array, all else becomes a list of tuples."""
-        rows = [tuple(row) for row in boxes]
+        """Rows x0, y0, x1, y1 and more, moved; an array stays an array, all else becomes a list of tuples.
+
+        Corners end up between pixels, so an array of whole numbers becomes one of floats.
+        """
+        try:
+            rows = [tuple(row) for row in boxes]
+        except TypeError:
+            rows = [()]
         if any(len(row) < CORNERS for row in rows):
             raise InputError("a box of `bboxes=` is x0, y0, x1, y1 in pixels, and then anything, such as a label")
+        is_array = isinstance(boxes, np.ndarray)
+        dtype = np.float64 if is_array and boxes.dtype.kind in "iu" else getattr(boxes, "dtype", None)
         if not rows:
-            return boxes
+            return boxes.astype(dtype) if is_array else boxes
         _, moved, _ = self._moved(image, boxes=[row[:CORNERS] for row in rows])
         kept = [
             (*map(float, box), *row[CORNERS:]) for box, row in zip(moved, rows, strict=True) if not np.isnan(box).any()
         ]
         width = len(rows[0])
-        return np.asarray(kept, boxes.dtype).reshape(-1, width) if isinstance(boxes, np.ndarray) else kept
+        return np.asarray(kept, dtype).reshape(-1, width) if is_array else kept
 
 
 def content_id(image: ArrayLike) -> str:

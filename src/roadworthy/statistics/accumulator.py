@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from roadworthy.core.errors import InputError
 from roadworthy.metrics import Answers, Metric, find_metric
 from roadworthy.metrics.answers import answers_of
 from roadworthy.metrics.base import AnswerRows
+from roadworthy.statistics.bootstrap import TAIL_RESAMPLES
 from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES, Estimate, bounding_bootstrap, no_estimate
 from roadworthy.statistics.summaries import Objects, summarise_metrics
 
 COLUMNS = tuple(column.name for column in fields(Answers) if column.name != "num_classes")
+MOST_SEED, MOST_RESAMPLES = 2**64 - 1, 10**6
 NO_GROUPS = "no bounds: which images show the same object was not said (`groups=`)"
 
 
@@ -44,6 +47,7 @@ class Accumulator:
         seed: int = 0,
         resamples: int = RESAMPLES,
     ) -> None:
+        check_bounds(confidence, seed, resamples)
         self.metrics = chosen_metrics(metrics)
         self.confidence, self.seed, self.resamples = confidence, seed, resamples
         self._answers: list[Answers] = []
@@ -59,12 +63,16 @@ class Accumulator:
         A group is the physical object that an image shows: frames of one sign share it. Groups are given with every
         batch or with none. What cannot be used is an `InputError`, and leaves everything as it was.
         """
-        answers = answers_of(np.asarray(probabilities, np.float64), labels)
+        try:
+            rows, classes = np.asarray(probabilities, np.float64), np.asarray(labels)
+        except (TypeError, ValueError):
+            raise InputError("probabilities (n, K) and labels (n,) must be numbers in rows of one length") from None
+        answers = answers_of(rows, classes)
         if self._answers and answers.num_classes != self._answers[0].num_classes:
             raise InputError(
                 f"probabilities have {answers.num_classes} classes, those before {self._answers[0].num_classes}"
             )
-        names = None if groups is None else np.asarray(groups).astype(np.str_)
+        names = None if groups is None else _group_names(groups)
         if names is not None and names.shape != (len(answers),):
             raise InputError(f"`groups=` must name an object for each of {len(answers)} images, not {names.shape}")
         if self._answers and (names is None) != (self._groups is None):
@@ -105,6 +113,30 @@ class Accumulator:
         if other._answers:
             self._groups = None if other._groups is None else [*(self._groups or ()), *other._groups]
             self._answers = [*self._answers, *other._answers]
+
+
+def check_bounds(confidence: float, seed: int = 0, resamples: int = RESAMPLES) -> None:
+    """Refuse settings of bounds that cannot be: a confidence outside (0, 1), a seed below 0, too few resamples."""
+    if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0 < confidence < 1:
+        raise InputError(f"confidence must be a number between 0 and 1, not {confidence!r}")
+    limits = (("seed", seed, 0, MOST_SEED), ("resamples", resamples, 4 * TAIL_RESAMPLES, MOST_RESAMPLES))
+    for name, value, low, high in limits:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise InputError(f"{name} must be a whole number from {low:,} to {high:,}, not {value!r}")
+
+
+def _group_names(groups: ArrayLike) -> NDArray[np.str_]:
+    """The groups of a batch as texts; what is neither a text nor a whole number is an `InputError`."""
+    try:
+        column = np.asarray(groups, object) if isinstance(groups, list | tuple) else np.asarray(groups)
+    except (TypeError, ValueError):
+        column = np.array([None])
+    is_plain = column.dtype.kind in "Uiu" or not column.size
+    if not is_plain and column.dtype.kind in "OT":
+        is_plain = all(isinstance(one, str | int | np.integer) and not isinstance(one, bool) for one in column.flat)
+    if not is_plain:
+        raise InputError("`groups=` are texts or whole numbers, one per image, which name the object that it shows")
+    return column.astype(np.str_)
 
 
 def estimates(

@@ -40,6 +40,8 @@ GTSRB_TRAIN = (
     "train",
 )
 GTSRB_TEST = ("", "Final_Test/Images", "GTSRB/Final_Test/Images", "GTSRB", "Images", "Final_Test", "test")
+CLASS_LISTS = "[0-9]*/GT-*.csv"
+"""The table of each class, in the folder of the class."""
 GTSRB_LIST = "GT-final_test.csv"
 NO_TRACKS = (
     "the files of the test part do not say which images show the same sign: each counts as an object of its own, so "
@@ -84,7 +86,10 @@ def open_btsc(root: str | Path, opening: Opening | None = None, *, split: Split 
     opening = opening or Opening()
     folder = opening.path(root)
     check_folder(folder)
-    name = "Training" if split == "train" else "Testing"
+    name, other = ("Training", "Testing") if split == "train" else ("Testing", "Training")
+    if folder.resolve().name in (other, f"BelgiumTSC_{other}") and any(folder.glob(CLASS_LISTS)):
+        part, wanted = ("test", "test") if split == "train" else ("training", "train")
+        raise InputError(f"{str(folder)!r}: this is the {part} part: say `split: {wanted}`")
     crops = list(_by_class(folder, (name, f"BelgiumTSC_{name}/{name}", f"BelgiumTSC_{name}", ""), "BelgiumTSC"))
     return _opened(crops, BTSC, opening, [])
 
@@ -109,7 +114,7 @@ def _opened(crops: Sequence[Crop], names: tuple[str, ...], opening: Opening, not
 def _by_class(root: Path, folders: Sequence[str], what: str) -> Iterator[Crop]:
     """The crops of a folder with a folder per class, each with `GT-<class>.csv`; classes and files in natural order."""
     for folder in folders:
-        lists = sorted((root / folder).glob("[0-9]*/GT-*.csv"), key=lambda path: natural_key(path.parent.name))
+        lists = sorted((root / folder).glob(CLASS_LISTS), key=lambda path: natural_key(path.parent.name))
         if lists:
             break
     else:
