@@ -32,6 +32,7 @@ from roadworthy.models.isolation import (
     parse_limits,
 )
 from roadworthy.models.joint import JointModel
+from roadworthy.models.keras import OLD_SUFFIXES as OLD_KERAS_SUFFIXES
 from roadworthy.models.keras import SUFFIX as KERAS_SUFFIX
 from roadworthy.models.keras import KerasModel, load_keras
 from roadworthy.models.live import live_kind
@@ -272,6 +273,11 @@ def kind_of(text: str, base: Path = Path()) -> str:
         return "torch"
     if suffix == KERAS_SUFFIX:
         return "keras"
+    if suffix in OLD_KERAS_SUFFIXES:
+        raise InputError(
+            f"{text} is in an old format of Keras: convert it with "
+            f"keras.saving.load_model('{Path(text).name}').save('{Path(text).stem}{KERAS_SUFFIX}')"
+        )
     if is_huggingface_folder(base / text):
         return "huggingface"
     if suffix in SUFFIXES or (base / text).is_dir():
