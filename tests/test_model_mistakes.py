@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -23,7 +27,9 @@ import roadworthy as rw
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
 from roadworthy.models import align
+from roadworthy.models.image_processor import AppliedProcessor
 from roadworthy.models.keras import BACKENDS, import_keras
+from roadworthy.models.preprocess import preprocess_of
 from roadworthy.uncertainty.ensemble import Ensemble
 from roadworthy.uncertainty.temperature import Temperature
 
@@ -81,7 +87,7 @@ class TestScoresOfEstimators:
 
         rows, labels = pixels()
         with pytest.raises(InputError, match="not one score per class"):
-            rw.load_model(Reversed(dual=False).fit(rows, labels), range="0-255", version="1")
+            rw.load_model(Reversed(dual=False).fit(rows / 255, labels), range="0-1", version="1")
 
 
 class TestClassesOfEnsembles:
@@ -178,3 +184,99 @@ class TestKeras:
             rw.load_model(tmp_path / "own.keras")
         with pytest.raises(InputError, match=r"load_model\('old.h5'\)\.save\('old\.keras'\)"):
             rw.load_model(tmp_path / "old.h5")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face model of three classes, whose processor cuts out the middle."""
+    import transformers
+
+    names = {0: "stop", 1: "yield", 2: "go"}
+    config = transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1], id2label=names)
+    home = tmp_path_factory.mktemp("huggingface") / "signs"
+    transformers.ResNetForImageClassification(config).save_pretrained(home)
+    processor(size=40, crop=32).save_pretrained(home)
+    return home
+
+
+def processor(size: int, crop: int, **settings: Any) -> Any:
+    import transformers
+
+    sides = {"size": {"shortest_edge": size}, "crop_size": {"height": crop, "width": crop}}
+    return transformers.BitImageProcessorPil(**sides, **settings)
+
+
+class TestHuggingFace:
+    def test_a_range_replaces_the_normalisation_alone(self, folder: Path) -> None:
+        own, given = rw.load_model(folder), rw.load_model(folder, range="-1-1")
+        assert (given.preprocess.range, given.preprocess.frame) == ("-1-1", own.preprocess.frame)
+        live = rw.load_model(own.module, range="-1-1", processor=folder)
+        assert live.preprocess == given.preprocess
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", r"config.json in .* cannot be read: save the model again with save_pretrained"),
+            ("{ not json", r"config.json in .* cannot be read"),
+            ('{"hidden": 3}', r"config.json in .* names no model_type: save the model again"),
+            ('{"id2label": {"stop": "0"}}', r'id2label in .*config.json .* write it as \{"0": "stop"'),
+            ('{"id2label": ["stop", "yield", "go"]}', r"id2label in .*config.json .* write it as"),
+            (
+                '{"id2label": {"0": "stop", "1": "yield"}}',
+                r"id2label in .* names 2 classes, and the weights",
+            ),
+            ('{"id2label": {"0": "stop", "1": "stop", "2": "go"}}', r"has the name 'stop' twice: give `classes=`"),
+        ],
+    )
+    def test_what_is_wrong_with_a_configuration(self, folder: Path, tmp_path: Path, text: str, message: str) -> None:
+        spoiled = shutil.copytree(folder, tmp_path / "signs")
+        config = json.loads((folder / "config.json").read_text())
+        changed = {**config, **json.loads(text)} if "id2label" in text else None
+        (spoiled / "config.json").write_text(text if changed is None else json.dumps(changed))
+        with pytest.raises(InputError, match=message):
+            rw.load_model(spoiled)
+
+    def test_a_processor_is_known_by_its_settings_in_another_process_too(self) -> None:
+        steps, other = (AppliedProcessor.of(processor(30, 40, image_mean=[mean] * 3)) for mean in (0.0, 0.5))
+        assert steps != other
+        assert steps == AppliedProcessor.of(processor(30, 40, image_mean=[0.0] * 3))
+        sent = preprocess_of(json.loads(json.dumps(steps.as_plain())))
+        assert (str(sent), sent.settings(), sent.size) == (str(steps), steps.settings(), steps.size)
+        assert not sent.has_adjoint
+        with pytest.raises(InputError, match="in the process of the model alone"):
+            sent(batch(1).images)
+
+
+class TestOnnx:
+    WEIGHTS = np.random.default_rng(0).normal(0, 0.3, (192, 4)).astype(np.float32)
+    ROUND = (("Softmax", ["z"], ["p"]), ("QuantizeLinear", ["p", "s", "zero"], ["q"]))
+
+    def saved(self, path: Path, *nodes: Any, output: str, kind: int = TensorProto.FLOAT, size: Any = "n") -> Path:
+        """A linear network of images of 8x8 pixels, then these nodes."""
+        steps = [("Flatten", ["x"], ["f"]), ("MatMul", ["f", "w"], ["z"]), *nodes]
+        constants = {"w": self.WEIGHTS, "s": np.float32(1 / 255), "zero": np.uint8(0)}
+        graph = helper.make_graph(
+            [helper.make_node(*step) for step in steps],
+            "graph",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, (size, 3, 8, 8))],
+            [helper.make_tensor_value_info(output, kind, (size, 4))],
+            [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+        return path
+
+    def test_rounded_probabilities_are_seen_through_what_passes_them_on(self, tmp_path: Path) -> None:
+        tail = (("DequantizeLinear", ["q", "s", "zero"], ["r"]), ("Identity", ["r"], ["o"]))
+        model = rw.load_model(self.saved(tmp_path / "m.onnx", *self.ROUND, *tail, output="o"))
+        assert model.outputs == "probabilities"
+        assert "divided by their sum" in model.describe()["notes"][0]
+
+    def test_whole_numbers_are_not_scores(self, tmp_path: Path) -> None:
+        path = self.saved(tmp_path / "m.onnx", *self.ROUND, output="q", kind=TensorProto.UINT8)
+        with pytest.raises(InputError, match="answers uint8: export it with float outputs"):
+            rw.load_model(path)
+
+    def test_a_fixed_batch_that_is_quantised_together_is_said(self, tmp_path: Path) -> None:
+        scaled = [("DynamicQuantizeLinear", ["z"], ["q", "t", "zq"]), ("DequantizeLinear", ["q", "t", "zq"], ["o"])]
+        model = rw.load_model(self.saved(tmp_path / "m.onnx", *scaled, output="o", size=4))
+        assert "depends on the other images" in model.describe()["notes"][0]

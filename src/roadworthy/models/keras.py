@@ -56,7 +56,7 @@ class KerasModel(Adapter):
 
     Layout, size and channels are those of its `input_shape`; where it has none, `layout` is `nhwc`. It gets float32.
 
-    range     `auto` is `0-255` where a Rescaling or Normalization layer comes first, else `0-1`, and a note says so; where
+    range     `auto` is `0-255` where a Rescaling or Normalization layer comes first, else `0-1`, as a note says; where
               other arithmetic comes before the first weights, it must be given. See `Preprocess`
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
     version   any text that changes when the answers do, in place of the hash of weights, configuration and code
@@ -282,9 +282,8 @@ def _range_seen_in(network: Any, what: str) -> tuple[str, str]:
 
 def _takes_pixels(layer: Any) -> bool:
     """Whether a scaling layer is made for 0-255: a Rescaling that divides, a Normalization whose means are above 1."""
-    means = getattr(layer, "mean", None)
-    if means is None:
-        means = getattr(layer, "input_mean", None)
+    own: Any = getattr(layer, "mean", None)
+    means: Any = getattr(layer, "input_mean", None) if own is None else own
     try:
         if hasattr(layer, "scale"):
             return bool(np.max(np.abs(np.asarray(layer.scale, np.float64))) <= LARGEST_SCALE)
@@ -296,7 +295,8 @@ def _takes_pixels(layer: Any) -> bool:
 
 def _parts(network: Any) -> list[Any]:
     """The layers of a network and, where it is a graph, the operations between them, in their order."""
-    return list(getattr(network, "operations", None) or getattr(network, "layers", ()))
+    operations: Any = getattr(network, "operations", None)
+    return list(operations or getattr(network, "layers", ()))
 
 
 def _layers(network: Any) -> Iterator[Any]:
