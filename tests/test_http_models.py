@@ -108,7 +108,7 @@ def test_kserve_reads_type_shape_and_extensions_from_the_server(
 def test_logits_are_logits(server: ModelServer) -> None:
     server.kind = "logits"
     server.fault = lambda number: ""
-    with pytest.raises(InputError, match="answers probabilities where logits were declared"):
+    with pytest.raises(InputError, match="calls them logits, but rows sum to 1: answer logits"):
         opened(server)
     server.fault = lambda number: "sums"
     model = opened(server)
@@ -117,6 +117,37 @@ def test_logits_are_logits(server: ModelServer) -> None:
     assert answer.logits is not None
     assert answer.logits[0].tolist() == pytest.approx([0.9, 0.9])
     assert answer.probabilities[0].tolist() == [0.5, 0.5]
+
+
+def test_rows_that_the_server_calls_probabilities_sum_to_1(server: ModelServer) -> None:
+    server.fault = lambda number: "sums"
+    with pytest.raises(InputError, match=r"calls them probabilities, but rows sum to .*: answer rows that sum to 1"):
+        opened(server)
+
+
+def test_one_of_several_outputs_is_named(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Handler.kserve_answer
+
+    def with_features(handler: Handler, rows: Any) -> Any:
+        answer = own(handler, rows)
+        features = {
+            "name": "features",
+            "datatype": "FP32",
+            "shape": [len(rows), 3],
+            "data": [1.0, 2.0, 3.0] * len(rows),
+        }
+        return {**answer, "outputs": [features, *answer["outputs"]]}
+
+    monkeypatch.setattr(Handler, "kserve_answer", with_features)
+    with pytest.raises(InputError, match=r"several outputs .* \(features, scores\): say which with `output=`"):
+        opened(server, "/v2/models/light")
+    assert opened(server, "/v2/models/light", output="scores").num_classes == 2
+
+
+def test_the_server_s_version_counts_beside_the_user_s(server: ModelServer) -> None:
+    before = opened(server, "/v2/models/light", version="mine")
+    server.metadata = {**METADATA, "versions": ["8"]}
+    assert before.fingerprint() != opened(server, "/v2/models/light", version="mine").fingerprint()
 
 
 # Refusals before anything is asked: one sentence, and no secret in it.
@@ -128,7 +159,15 @@ def test_logits_are_logits(server: ModelServer) -> None:
         ("http://me:s3cr3t-0123@127.0.0.1/p", {}, "holds a user or a password: give it in a header"),
         ("http://s3cr3t-0123@127.0.0.1/p", {}, "holds a user or a password"),
         ("http://127.0.0.1/p?api_key=s3cr3t-0123", {}, "'api_key' in the web address .* looks like a secret"),
+        *(
+            (f"http://127.0.0.1/p?{name}=s3cr3t-0123", {}, f"'{name}' in the web address .* looks like a secret")
+            for name in (
+                *("accesskey", "subscriptionKey", "SharedAccessSignature", "jwt", "bearer", "sessionid", "appid"),
+                *("X-Amz-Signature", "ApiKey", "sig"),
+            )
+        ),
         ("http:///p", {}, "needs a host"),
+        ("http://127.0.0.1:0/p", {}, "has the port 0"),
         ("http://127.0.0.1:99999/p", {}, "cannot be read"),
         ("http://127.0.0.1/a b", {}, "write it percent-encoded"),
         ("http://127.0.0.1/v3.onnx", {}, "is a web address of a file, which is not fetched"),

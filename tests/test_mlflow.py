@@ -37,6 +37,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
     return rw.run(content, out=folder / "run", progress=rw.no_progress)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:s3/cr@et@server:5000/x is closed", "https://***@server:5000/x is closed"),
+        ("https://server/x?password=s3cret&y=1 is closed", "https://server/x?*** is closed"),
+        ("postgresql://me:s?3@db/x?token=s3cret", "postgresql://***@db/x?***"),
+        ("sqlite:///mlflow.db", "sqlite:///mlflow.db"),
+    ],
+)
+def test_messages_hold_no_password(text: str, shown: str) -> None:
+    assert mlflow._without_password(text) == shown
+
+
 class Store:
     """A tracking store, and what MLflow's own client reads there."""
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import yaml
 
@@ -18,6 +22,7 @@ import roadworthy as rw
 from commands import snapshot
 from roadworthy.core.record import read_record
 from roadworthy.engine.folder import RunFolder
+from roadworthy.pytest_plugin import Evaluations
 from tiny import save_onnx, study, write_npz
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +137,31 @@ def test_a_part_of_the_run_that_failed_is_never_a_pass(project: pytest.Pytester,
     result = project.runpytest(*PLUGIN, "--roadworthy-run", copy)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*failed: *inconclusive: *out of memory*"])
+
+
+def test_a_changed_file_inside_a_folder_or_beside_a_graph_is_evaluated_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("roadworthy.api.evaluate", lambda *given, **settings: calls.append(given))
+    weights = onnx.numpy_helper.from_array(np.ones(2000, np.float32), "w")
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2000])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["w"], ["y"])], "g", [], [output], [weights])
+    model, data = tmp_path / "m.onnx", tmp_path / "signs"
+    onnx.save(onnx.helper.make_model(graph), model, save_as_external_data=True, location="weights.bin")
+    image = data / "stop" / "0.png"
+    image.parent.mkdir(parents=True)
+    evaluations = Evaluations(tmp_path / "runs")
+    changes: list[Callable[[], object]] = [
+        lambda: image.write_bytes(b"x"),
+        lambda: image.write_bytes(b"xx"),
+        lambda: os.utime(tmp_path / "weights.bin", (1, 1)),
+    ]
+    for count, change in enumerate(changes, 1):
+        change()
+        for _ in range(2):
+            evaluations.evaluate(model, data)
+        assert len(calls) == count
 
 
 def test_the_fixture_evaluates_once_for_equal_arguments(

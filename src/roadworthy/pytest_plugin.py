@@ -6,6 +6,7 @@ of a file such as criteria.yaml is a test of its own, which fails with the figur
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
@@ -246,12 +247,33 @@ class Evaluations:
 
 
 def _file_key(name: str) -> str:
-    """A text, and the time and size of the file or folder that it may name."""
+    """A text, and names, times and sizes of the file that it may name, or of all files in that folder.
+
+    To an ONNX model belong the files beside it that hold its weights.
+    """
+    path = Path(name)
+    if not name:
+        return name
     try:
-        known = Path(name).stat()
+        is_onnx = path.suffix.lower() == ".onnx"
+        files = [path, *(_weights_beside(path) if is_onnx else ())]
+        if path.is_dir():
+            files = [file for file in path.rglob("*") if file.is_file()]
+        known = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in sorted(files)]
     except (OSError, ValueError):
         return name
-    return f"{Path(name).absolute()} {known.st_mtime_ns} {known.st_size}"
+    return f"{path.absolute()} {hashlib.sha256(repr(known).encode()).hexdigest()}"
+
+
+def _weights_beside(path: Path) -> list[Path]:
+    """The files in which an ONNX model keeps its weights; none where it cannot be read."""
+    from roadworthy.core.errors import InputError
+    from roadworthy.models.onnx import external_files, read_graph
+
+    try:
+        return external_files(read_graph(path), path)
+    except InputError:
+        return []
 
 
 @pytest.fixture(scope="session")

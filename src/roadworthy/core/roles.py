@@ -203,6 +203,8 @@ class Model(System):
 
     kind: ClassVar[str] = "model"
     class_names: tuple[str, ...] | None = None
+    own_labels: tuple[int | str, ...] | None = None
+    """What its columns stand for, where `for_classes` has yet to put them in the order of the data; else None."""
     input_size: tuple[int, int] | None = None
     """(H, W) that the model needs; None where it takes any size."""
     fixed_batch: int | None = None
@@ -276,7 +278,10 @@ class Model(System):
         return self
 
     def for_classes(self, class_names: Sequence[str]) -> Model:
-        """The model as it answers about these classes: itself, unless it knows fewer and can say so."""
+        """The model as it answers about these classes: itself, unless it knows fewer and can say so.
+
+        A model that is made of others asks each of them.
+        """
         return self
 
     def facts(self) -> Mapping[str, Mapping[str, Any]]:

@@ -21,7 +21,13 @@ from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
 from roadworthy.models.http import HTTP_ISOLATION, HttpModel, is_web_model, parse_address
-from roadworthy.models.huggingface import HuggingFaceModel, files_of_folder, is_huggingface_folder, load_huggingface
+from roadworthy.models.huggingface import (
+    HuggingFaceModel,
+    files_of_folder,
+    is_huggingface_folder,
+    load_huggingface,
+    refuse_unreadable_config,
+)
 from roadworthy.models.isolation import (
     FOREIGN,
     CannotBeIsolated,
@@ -32,6 +38,7 @@ from roadworthy.models.isolation import (
     parse_limits,
 )
 from roadworthy.models.joint import JointModel
+from roadworthy.models.keras import OLD_SUFFIXES as OLD_KERAS_SUFFIXES
 from roadworthy.models.keras import SUFFIX as KERAS_SUFFIX
 from roadworthy.models.keras import KerasModel, load_keras
 from roadworthy.models.live import live_kind
@@ -272,9 +279,16 @@ def kind_of(text: str, base: Path = Path()) -> str:
         return "torch"
     if suffix == KERAS_SUFFIX:
         return "keras"
+    if suffix in OLD_KERAS_SUFFIXES:
+        raise InputError(
+            f"{text} is in an old format of Keras: convert it with "
+            f"keras.saving.load_model('{Path(text).name}').save('{Path(text).stem}{KERAS_SUFFIX}')"
+        )
     if is_huggingface_folder(base / text):
         return "huggingface"
     if suffix in SUFFIXES or (base / text).is_dir():
+        if not any(path.suffix.lower() in SUFFIXES for path in _files_in(base / text)):
+            refuse_unreadable_config(base / text)
         return "predictions"
     if not (base / text).exists():
         raise InputError(f"there is no model {base / text}")
@@ -283,6 +297,10 @@ def kind_of(text: str, base: Path = Path()) -> str:
         f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, file.py:function, or a "
         "server at http://HOST:PORT/PATH"
     )
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else [folder]
 
 
 def check_entry(entry: Any) -> None:

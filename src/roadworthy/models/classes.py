@@ -122,6 +122,7 @@ class Wrapper(Model):
     def __init__(self, model: Model, name: str | None = None) -> None:
         self.model, self.name, self.num_classes = model, name or model.name, model.num_classes
         self.class_names, self.input_size = model.class_names, model.input_size
+        self.own_labels = model.own_labels
         self.fixed_batch, self.concurrent = model.fixed_batch, model.concurrent
         self.capabilities, self.learns_from = model.capabilities, model.learns_from
         self.family, self.uncertainty = model.family, model.uncertainty

@@ -28,6 +28,7 @@ PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 NO_ANSWER = ("_name_or_path", "transformers_version", "id2label", "label2id", "architectures", "dtype", "torch_dtype")
 """Settings of a configuration on which no answer depends: where it lay, who wrote it, the names of the classes, and
 the type of the weights, which these say themselves."""
+NAMES_FORM = '{"0": "stop", "1": "yield", ...}'
 SINGLE_LABEL = (None, "single_label_classification")
 
 
@@ -111,15 +112,26 @@ def load_huggingface(
     `HuggingFaceModel`.
     """
     folder = base / path
+    refuse_unreadable_config(folder)
     if not is_huggingface_folder(folder):
         raise InputError(f"{folder} is not a folder of a Hugging Face model: it holds no {CONFIG} with a model_type")
+    named = _check_names(folder / CONFIG)
     transformers = import_transformers()
     weights = _weights_in(folder, unpickle)
-    if settings.get("processor") is None and settings.get("range", "auto") == "auto":
+    if settings.get("processor") is None and (settings.get("range", "auto") == "auto" or _has_processor(folder)):
         _require_processor(folder)
         settings["processor"] = folder.absolute()
     what = f"the Hugging Face model in {folder}"
-    with _quiet(), foreign_code(lambda error: InputError(f"transformers cannot load {what}: {first_line(error)}")):
+
+    def explain(error: BaseException) -> InputError:
+        if named and "ignore_mismatched_sizes" in str(error):
+            return InputError(
+                f"id2label in {folder / CONFIG} names {named} classes, and the weights are of another shape: name "
+                f"every class that the model answers, {NAMES_FORM}"
+            )
+        return InputError(f"transformers cannot load {what}: {first_line(error)}")
+
+    with _quiet(), foreign_code(explain):
         module, report = transformers.AutoModelForImageClassification.from_pretrained(
             folder,
             local_files_only=True,
@@ -139,6 +151,17 @@ def load_pipeline(pipeline: Any, **settings: Any) -> HuggingFaceModel:
     return HuggingFaceModel(pipeline.model, processor=pipeline.image_processor, **settings)
 
 
+def refuse_unreadable_config(folder: Path) -> None:
+    """Refuse a folder with a config.json that is not that of a Hugging Face model: broken, empty or without a type."""
+    if not find_mode(folder / CONFIG, "model") or is_huggingface_folder(folder):
+        return
+    again = "save the model again with save_pretrained"
+    content = _json_in(folder / CONFIG)
+    if isinstance(content, dict):
+        raise InputError(f"{CONFIG} in {folder} names no model_type: {again}")
+    raise InputError(f"{CONFIG} in {folder} cannot be read: {again}")
+
+
 def is_huggingface_folder(folder: Path) -> bool:
     """Whether a folder holds a model as Hugging Face stores it: a config.json that names a model type.
 
@@ -147,11 +170,26 @@ def is_huggingface_folder(folder: Path) -> bool:
     """
     if not find_mode(folder / CONFIG, "model"):
         return False
-    try:
-        content = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
+    content = _json_in(folder / CONFIG)
     return isinstance(content, dict) and "model_type" in content
+
+
+def _json_in(file: Path) -> Any:
+    """What a JSON file holds; None where it cannot be read."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _check_names(file: Path) -> int:
+    """How many classes the id2label of a config.json names; one of another form is an `InputError`."""
+    names = _json_in(file).get("id2label")
+    if names is None:
+        return 0
+    if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
+        raise InputError(f"id2label in {file} does not name the classes by their numbers: write it as {NAMES_FORM}")
+    return len(names)
 
 
 def files_of_folder(folder: Path) -> list[Path]:
@@ -177,14 +215,14 @@ def import_transformers() -> Any:
 def _steps_of(module: Any, processor: Any, range: str, size: Any, base: Path, called: str) -> tuple[Preprocess, str]:
     """The preprocessing before a model, and a sentence on where it was found or why it is not the usual one."""
     note = ""
-    if processor is None and range == "auto":
+    if processor is None:
         processor = _processor_at(str(getattr(module, "name_or_path", "") or ""))
-        if processor is None:
+        if processor is None and range == "auto":
             raise InputError(
                 f"model {called} comes without its image processor, which says what tensors it takes: give "
                 "`processor=`, or `range=` and `size=`"
             )
-        note = f"its image processor was found at {module.name_or_path}"
+        note = f"its image processor was found at {module.name_or_path}" if processor is not None else ""
     if processor is None:
         side = parse_size(size) or _config_size(module.config)
         return Preprocess(range, size=side), "no image processor: images are resized as a whole (area down, linear up)"
@@ -239,7 +277,7 @@ def _class_names(config: Any) -> tuple[tuple[str, ...] | None, str]:
         return None, f"config.id2label has no names: {order}"
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        return None, f"config.id2label has the name {twice[0]!r} twice: {order}"
+        raise InputError(f"config.id2label has the name {twice[0]!r} twice: give `classes=`, a name for each class")
     return names, ""
 
 
@@ -254,8 +292,12 @@ def _weights_in(folder: Path, unpickle: bool) -> list[str]:
     raise InputError(f"{folder} holds no weights: {SAFE_WEIGHTS[0]} is missing")
 
 
+def _has_processor(folder: Path) -> bool:
+    return any(find_mode(folder / file, "model") for file in PROCESSOR_FILES)
+
+
 def _require_processor(folder: Path) -> None:
-    if not any(find_mode(folder / file, "model") for file in PROCESSOR_FILES):
+    if not _has_processor(folder):
         raise InputError(
             f"{folder} holds no {PROCESSOR_FILES[0]}, which says what tensors the model takes: save its image "
             "processor there, or give `processor=`, or `range=` and `size=`"

@@ -81,6 +81,16 @@ class AppliedProcessor(Preprocess):
         content = {key: repr(value) for key, value in self.processor.to_dict().items()}
         return {"processor": digest(content)}
 
+    def as_plain(self) -> dict[str, Any]:
+        """What is known of it in another process, where it cannot be applied."""
+        return {"stated": {"description": str(self), "size": self.size, "settings": self.settings()}}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AppliedProcessor) and self.settings() == other.settings()
+
+    def __hash__(self) -> int:
+        return hash(self.settings()["processor"])
+
     def __str__(self) -> str:
         size = "any size" if self.size is None else f"{self.size[0]}x{self.size[1]}"
         return f"{size}, by {self._name} as it is"

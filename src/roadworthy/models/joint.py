@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class JointModel(Model):
                 )
         self.classes, self.boxes, self.name = classes, boxes, name
         self.num_classes, self.class_names = classes.num_classes, classes.class_names
+        self.own_labels = classes.own_labels
         sizes = [model.input_size for model in (classes, boxes)]
         self.input_size = sizes[0] if sizes[0] == sizes[1] else None
         self.concurrent = classes.concurrent and boxes.concurrent
@@ -67,6 +68,11 @@ class JointModel(Model):
         classes, boxes = self.classes.for_repeat(repeat), self.boxes.for_repeat(repeat)
         same = classes is self.classes and boxes is self.boxes
         return self if same else JointModel(classes, boxes, name=self.name)
+
+    def for_classes(self, class_names: Sequence[str]) -> JointModel:
+        """The classifier as it answers about these classes, with the same localizer."""
+        classes = self.classes.for_classes(class_names)
+        return self if classes is self.classes else JointModel(classes, self.boxes, name=self.name)
 
     def fingerprint(self) -> str:
         """Hash of both."""

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Hashable, Iterator, Sequence
@@ -27,10 +28,25 @@ from roadworthy.models.outputs import as_rows, decide
 from roadworthy.models.preprocess import Preprocess, read_shape
 
 SUFFIX = ".keras"
+OLD_SUFFIXES = (".h5", ".hdf5")
 PACKAGES = ("keras", "tf_keras", "tensorflow")
 SCALING = ("Rescaling", "Normalization")
 """Layers that bring pixels from 0-255 to what the network takes."""
+LARGEST_SCALE = 0.1
+"""The largest factor of a Rescaling layer that is meant for pixels in 0-255: 1/255 and 1/127.5 are, 2 is not."""
+KEEPS_VALUES = frozenset(
+    {
+        *("InputLayer", "Identity", "Dropout", "SpatialDropout2D", "GaussianNoise", "GaussianDropout", "Resizing"),
+        *("CenterCrop", "Flatten", "Reshape", "Permute", "Transpose", "ZeroPadding2D", "Cropping2D", "UpSampling2D"),
+        *("MaxPooling2D", "AveragePooling2D", "GlobalAveragePooling2D", "GlobalMaxPooling2D"),
+    }
+)
+"""Layers after which values are still in the range they had before."""
+AUGMENTATION = ("BaseImagePreprocessingLayer", "BaseImageAugmentationLayer")
+ASSUMED = "range 0-1 is assumed: nothing in the network says so"
 BACKENDS = ("tensorflow", "torch", "jax")
+OLDEST = (3, 12)
+"""The first version whose safe mode has no known holes."""
 NO_ANSWER = ("build_config", "compile_config")
 """Parts of a configuration on which no answer depends: how it was built and how it is trained."""
 
@@ -40,7 +56,8 @@ class KerasModel(Adapter):
 
     Layout, size and channels are those of its `input_shape`; where it has none, `layout` is `nhwc`. It gets float32.
 
-    range     `auto` is `0-255` where a Rescaling or Normalization layer comes first, else `0-1`; see `Preprocess`
+    range     `auto` is `0-255` where a Rescaling or Normalization layer comes first, else `0-1`, as a note says; where
+              other arithmetic comes before the first weights, it must be given. See `Preprocess`
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
     version   any text that changes when the answers do, in place of the hash of weights, configuration and code
     """
@@ -67,16 +84,19 @@ class KerasModel(Adapter):
         dims = _input_shape(network, what)
         order = "nhwc" if layout == "auto" and dims[1:] == (None, None, None) else layout
         order, channels, image_size, batch = read_shape(dims, order, parse_size(size), what)
-        scales = _scales_pixels(network)
-        chosen = ("0-255" if scales else "0-1") if range == "auto" else range
+        chosen, note = _range_seen_in(network, what) if range == "auto" else (range, "")
         self.preprocess = Preprocess(chosen, order, colour, image_size, channels)
         self.input_size = image_size
-        self.notes = (f"range 0-255: its layer {scales} scales the pixels",) if scales and range == "auto" else ()
+        self.notes = (note,) if note else ()
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
             return self._rows(self.preprocess(images))
 
         rows, self.fixed_batch = probe(run, size=image_size, channels=(channels,), batch=batch, what=what)
+        if rows.shape[1] == 1:
+            raise InputError(
+                f"{what} answers one number per image: answer two columns [1-p, p], or end in Dense(2, softmax)"
+            )
         self.outputs, self.num_classes = decide(outputs, rows, what), int(rows.shape[1])
         self.capabilities = frozenset({"probabilities"} | ({"logits"} if self.outputs == "logits" else set()))
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, what)
@@ -102,6 +122,8 @@ class KerasModel(Adapter):
 
     def _rows(self, tensor: NDArray[Any]) -> NDArray[Any] | None:
         answer = self.network.predict_on_batch(tensor)
+        if isinstance(answer, list | tuple | dict) and len(answer) == 1:
+            (answer,) = answer.values() if isinstance(answer, dict) else answer
         if isinstance(answer, list | tuple | dict):
             raise InputError(f"model {self.name} has {len(answer)} outputs: give a model with the class scores alone")
         return as_rows(np.asarray(answer), len(tensor))
@@ -145,6 +167,11 @@ def load_keras(path: str | Path, *, name: str | None = None, base: Path = Path()
             return InputError(
                 f"{file} holds Python code (a lambda), which is not run: load it yourself and give the live model"
             )
+        custom = re.search(r"Could not locate (?:class|function) '(\w+)'", str(error))
+        if custom is not None:
+            return InputError(
+                f"{file} uses {custom[1]}, which is not Keras's own: load it yourself and give the live model"
+            )
         return InputError(f"keras cannot load {file}: {first_line(error)}")
 
     with foreign_code(explain):
@@ -163,14 +190,13 @@ def is_keras_model(value: Any) -> bool:
 
 
 def import_keras() -> Any:
-    """The package keras, on a backend that is installed; a clear error where there is none."""
-    settings = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "keras.json"
-    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ and not settings.exists():
+    """The package keras, on a backend that is installed; a clear error where there is none, or its safe mode is not."""
+    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ and not _configured_backend():
         installed = [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
         if installed:
             os.environ["KERAS_BACKEND"] = installed[0]
     try:
-        return importlib.import_module("keras")
+        keras = importlib.import_module("keras")
     except ImportError as error:
         if "keras" in str(error):
             raise MissingExtra("Keras models", "keras") from None
@@ -178,6 +204,33 @@ def import_keras() -> Any:
             f"keras cannot be imported ({first_line(error)}): set KERAS_BACKEND to tensorflow, torch or jax, whichever "
             "is installed"
         ) from None
+    _check_version(str(keras.__version__))
+    return keras
+
+
+def _check_version(version: str) -> None:
+    """Refuse a version of Keras whose safe mode lets code in a file run.
+
+    >>> _check_version("3.12.0")
+    >>> _check_version("3.9.2")
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: keras 3.9.2 may run code that a file holds: install keras>=3.12
+    """
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
+        raise InputError(f"keras {version} may run code that a file holds: install keras>={'.'.join(map(str, OLDEST))}")
+
+
+def _configured_backend() -> str:
+    """The backend that the user's keras.json names, where it is installed; else empty.
+
+    Keras writes that file at its first import, and names tensorflow there whether it is installed or not.
+    """
+    try:
+        text = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras"), "keras.json").read_text(encoding="utf-8")
+        backend = json.loads(text)["backend"]
+        return str(backend) if importlib.util.find_spec(backend) is not None else ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError):
+        return ""
 
 
 def _backend_of(network: Any) -> str:
@@ -205,20 +258,51 @@ def _input_shape(network: Any, what: str) -> tuple[int | None, ...]:
     return tuple(shape)
 
 
-def _scales_pixels(network: Any) -> str:
-    """The name of a layer that scales pixels, where one comes before any layer with weights; else empty."""
+def _range_seen_in(network: Any, what: str) -> tuple[str, str]:
+    """The range of pixels that a network takes, by what comes before its first weights, and a note that says why.
+
+    Arithmetic there that is not a Rescaling or Normalization of pixels can mean any range: an `InputError` asks for it.
+    """
     for layer in _layers(network):
-        if type(layer).__name__ in SCALING:
-            return str(layer.name)
-        if layer is not network and getattr(layer, "weights", None) and not list(getattr(layer, "layers", ())):
-            return ""
-    return ""
+        kind, name = type(layer).__name__, str(getattr(layer, "name", ""))
+        if kind in SCALING and _takes_pixels(layer):
+            return "0-255", f"range 0-255: its layer {name} scales the pixels"
+        is_container = layer is network or bool(_parts(layer))
+        is_augmentation = any(base.__name__ in AUGMENTATION for base in type(layer).__mro__)
+        if kind not in SCALING and (is_container or is_augmentation or kind in KEEPS_VALUES):
+            continue
+        if kind not in SCALING and getattr(layer, "weights", None):
+            break
+        raise InputError(
+            f"{what} begins with {name or kind} ({kind}), which may be made for any range of pixels: say "
+            "`range='0-255'` for pixels as they are, `range='0-1'` for pixels divided by 255, or MEAN/STD"
+        )
+    return "0-1", ASSUMED
+
+
+def _takes_pixels(layer: Any) -> bool:
+    """Whether a scaling layer is made for 0-255: a Rescaling that divides, a Normalization whose means are above 1."""
+    own: Any = getattr(layer, "mean", None)
+    means: Any = getattr(layer, "input_mean", None) if own is None else own
+    try:
+        if hasattr(layer, "scale"):
+            return bool(np.max(np.abs(np.asarray(layer.scale, np.float64))) <= LARGEST_SCALE)
+        host = means.detach().cpu() if hasattr(means, "detach") else means
+        return bool(np.max(np.asarray(host, np.float64)) > 1)
+    except (TypeError, ValueError):
+        return False
+
+
+def _parts(network: Any) -> list[Any]:
+    """The layers of a network and, where it is a graph, the operations between them, in their order."""
+    operations: Any = getattr(network, "operations", None)
+    return list(operations or getattr(network, "layers", ()))
 
 
 def _layers(network: Any) -> Iterator[Any]:
-    """The network and the layers in it, those of networks in it too, in their order."""
+    """The network and the layers and operations in it, those of networks in it too, in their order."""
     yield network
-    for layer in getattr(network, "layers", ()):
+    for layer in _parts(network):
         yield from _layers(layer)
 
 

@@ -32,6 +32,9 @@ PASSES_ON = frozenset(
 )
 SOFTMAX = ("Softmax", "QLinearSoftmax")
 ONE_BY_ONE = "it is quantised by the values of a whole batch: images are shown one at a time, each for itself"
+BY_OTHERS = (
+    "it is quantised by the values of a whole batch of fixed size: an answer depends on the other images of the batch"
+)
 ROUNDED = "its probabilities are rounded to whole numbers of few bits inside the graph: rows are divided by their sum"
 CUDA = "CUDAExecutionProvider"
 NO_CUDA = "ONNX Runtime here: install onnxruntime-gpu"
@@ -138,12 +141,14 @@ class OnnxModel(Adapter):
             return rows
 
         softmaxes = {output for output, node in tails.items() if node and node.op_type in SOFTMAX}
-        self._rounds = softmaxes & _quantised(self._graph)
+        self._rounds = {output for output in softmaxes if "DequantizeLinear" in _passed(self._graph, output)[1]}
         size, channels, batch = self.preprocess.size, (self.preprocess.channels,), self.fixed_batch
         rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=str(self.path))
         if self.reading is None:
             self.num_classes = rows.shape[1]
-            self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
+            stated = "ends in a softmax, so that its answers should be" if self._output in softmaxes else ""
+            kind = self._declared(declared, tails[self._output])
+            self.outputs = decide(kind, rows, str(self.path), stated)
             self.capabilities = frozenset({"probabilities", *(["logits"] if self.outputs == "logits" else [])})
         else:
             by_graph = declared if self.reading.classes is None else self._declared(declared, tails[self._output])
@@ -164,6 +169,8 @@ class OnnxModel(Adapter):
         self.notes = (f"uses the output {used} and ignores {ignored}",) if ignored else ()
         self.notes += (ROUNDED,) if self._output in self._rounds and self.reading is None else ()
         self.notes += (ONE_BY_ONE,) if self._one_by_one else ()
+        together = not self._one_by_one and (self.fixed_batch or 1) > 1 and _scales_by_batch(self._graph)
+        self.notes += (BY_OTHERS,) if together else ()
 
     def _class_rows(self, values: Mapping[str, Any], outputs: Sequence[str], count: int) -> NDArray[Any] | None:
         """The class scores (N, K) of a classifier: the first output that can be; None where none can."""
@@ -172,6 +179,12 @@ class OnnxModel(Adapter):
             if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
                 self._output = output
                 return _divided_by_sum(rows) if output in self._rounds else rows
+        for output in outputs:
+            rows = as_rows(np.asarray(values[output]), count)
+            if rows is not None and rows.shape[1] > 1 and rows.dtype.kind in "iu":
+                raise InputError(
+                    f"{self.path} answers {rows.dtype}: export it with float outputs (DequantizeLinear at the end)"
+                )
         return None
 
     def _box_rows(self, values: Mapping[str, Any], boxes: DeclaredBoxes, count: int) -> NDArray[Any] | None:
@@ -429,24 +442,26 @@ def image_input(
 
 def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
     """The last node that computes the output, looking through nodes that only pass a value on."""
+    return _passed(graph, output)[0]
+
+
+def _passed(graph: onnx.ModelProto, output: str) -> tuple[onnx.NodeProto | None, set[str]]:
+    """The last node that computes the output, and the types of the nodes after it, which only pass a value on."""
+    kinds: set[str] = set()
     makers = {name: node for node in graph.graph.node for name in node.output}
     passed: set[str] = set()
     while (node := makers.get(output)) is not None and node.op_type in PASSES_ON and node.input:
         if output in passed:
-            return None  # a circle, which ONNX Runtime refuses
+            return None, kinds  # a circle, which ONNX Runtime refuses
         passed.add(output)
+        kinds.add(node.op_type)
         output = node.input[0]
-    return node
+    return node, kinds
 
 
 def _scales_by_batch(graph: onnx.ModelProto) -> bool:
     """Whether a graph rounds its activations by the largest of a batch, as dynamic quantisation does."""
     return any(node.op_type == "DynamicQuantizeLinear" for node in graph.graph.node)
-
-
-def _quantised(graph: onnx.ModelProto) -> set[str]:
-    """The outputs of a graph that a DequantizeLinear makes from whole numbers."""
-    return {name for node in graph.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
 
 
 def _divided_by_sum(rows: NDArray[Any]) -> NDArray[Any]:

@@ -89,8 +89,11 @@ def are_probabilities(rows: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     return np.asarray(within & (np.abs(sums - 1.0) <= SUM_TOLERANCE))
 
 
-def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
+def decide(declared: str, rows: NDArray[np.floating[Any]], what: str, stated: str = "") -> str:
     """`probabilities` or `logits`, from what the user declared and answers (N, K) that were seen.
+
+    `stated` says for a message how the model itself calls its answers so, where it is not the user who does: `calls
+    them`.
 
     >>> decide("auto", np.array([[0.2, 0.8], [1.0, 0.0]]), "m"), decide("auto", np.array([[-3.0, 8.0]]), "m")
     ('probabilities', 'logits')
@@ -104,6 +107,12 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
     if not len(rows):
         raise InputError(f"{what} answers NaN or infinity to every image: check its range and its weights")
     looks_like = are_probabilities(rows)
+    if stated and declared == "probabilities" and not looks_like.all():
+        raise InputError(
+            f"{what} {stated} probabilities, but {_sums(rows)}{_negative(rows)}: answer rows that sum to 1"
+        )
+    if stated and declared == "logits" and looks_like.all():
+        raise InputError(f"{what} {stated} logits, but {_sums(rows)}: answer logits, or call them probabilities")
     if declared == "probabilities" and not looks_like.all():
         raise InputError(
             f"{what} answers logits where probabilities were declared ({_span(rows)}): declare `outputs='logits'`"
@@ -142,5 +151,14 @@ def probe_images(size: tuple[int, int], channels: int, count: int = PROBES) -> I
 
 
 def _span(rows: NDArray[np.floating[Any]]) -> str:
+    return f"values {rows.min():.4g} to {rows.max():.4g}, {_sums(rows)}"
+
+
+def _sums(rows: NDArray[np.floating[Any]]) -> str:
     sums = rows.sum(axis=1, dtype=np.float64)
-    return f"values {rows.min():.4g} to {rows.max():.4g}, rows sum to {sums.min():.4g} to {sums.max():.4g}"
+    least, most = f"{sums.min():.4g}", f"{sums.max():.4g}"
+    return f"rows sum to {least}" if least == most else f"rows sum to {least} to {most}"
+
+
+def _negative(rows: NDArray[np.floating[Any]]) -> str:
+    return f" and hold {rows.min():.4g}" if rows.min() < -NEGATIVE_TOLERANCE else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -161,6 +161,10 @@ class Preprocess:
         frame = {} if self.frame is None else {"frame": self.frame.settings()}
         return {"mean": mean, "std": std, "size": size, **rest, **frame}
 
+    def as_plain(self) -> dict[str, Any]:
+        """What `preprocess_of` makes the same of in another process, as plain values."""
+        return asdict(self)
+
     def __str__(self) -> str:
         size = "any size" if self.size is None else f"{self.size[0]}x{self.size[1]}"
         size = size if self.frame is None else str(self.frame)
@@ -218,8 +222,49 @@ class Preprocess:
         return _by_rows(images, lambda rows: cv2.LUT(rows, lookup)).view(self.dtype)
 
 
+class StatedPreprocess(Preprocess):
+    """The preprocessing of a model in another process that can be carried out there alone: what is known of it."""
+
+    description: str
+    known: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, description: str, size: Sequence[int] | None, settings: Mapping[str, Any]) -> StatedPreprocess:
+        """The preprocessing that says this of itself."""
+        stated = cls(size=None if size is None else (int(size[0]), int(size[1])))
+        object.__setattr__(stated, "description", description)
+        object.__setattr__(stated, "known", dict(settings))
+        return stated
+
+    @property
+    def has_adjoint(self) -> bool:
+        """False: its steps are not known here."""
+        return False
+
+    def __call__(self, images: Images) -> NDArray[Any]:
+        """An error: the tensor is made in the process of the model."""
+        raise InputError(f"images become a tensor in the process of the model alone ({self}): leave out `isolate=`")
+
+    def settings(self) -> dict[str, Any]:
+        """What it states of itself there."""
+        return dict(self.known)
+
+    def as_plain(self) -> dict[str, Any]:
+        """What it states of itself."""
+        return {"stated": {"description": self.description, "size": self.size, "settings": self.settings()}}
+
+    def __str__(self) -> str:
+        return self.description
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StatedPreprocess) and self.settings() == other.settings()
+
+    def __hash__(self) -> int:
+        return hash(self.description)
+
+
 def preprocess_of(fields: Mapping[str, Any]) -> Preprocess:
-    """The preprocessing with these fields, as `dataclasses.asdict` and JSON leave them.
+    """The preprocessing that `as_plain` gives these fields of, as JSON leaves them.
 
     >>> preprocess_of({"size": [8, 8], "frame": {"resize": 9, "crop": [8, 8]}}).frame
     Frame(resize=9, method='bilinear', crop=(8, 8), rounds=False)
@@ -228,6 +273,8 @@ def preprocess_of(fields: Mapping[str, Any]) -> Preprocess:
     def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
+    if "stated" in fields:
+        return StatedPreprocess.of(**fields["stated"])
     frame = fields.get("frame")
     return Preprocess(**with_tuples({**fields, "frame": Frame(**with_tuples(frame)) if frame else None}))
 

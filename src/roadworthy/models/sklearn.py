@@ -82,6 +82,7 @@ class SklearnModel(Adapter):
         self.details = {"kind": "sklearn"}
         self.outputs = METHODS[self._method]
         self._columns: tuple[int, ...] | None = None
+        self._unbound: SklearnModel | None = None
         self._absent: tuple[str, ...] = ()
         parse_choice("layout", layout, LAYOUTS)
         given = _Input(range, layout, colour, parse_size(size), channels)
@@ -94,6 +95,7 @@ class SklearnModel(Adapter):
         self.class_names = self._named or (
             tuple(self._labels) if all(isinstance(label, str) for label in self._labels) else None
         )
+        self.own_labels = self._named or tuple(self._labels)
         if version is None:
             self._identity()
 
@@ -102,10 +104,12 @@ class SklearnModel(Adapter):
 
         A class of its own that is not among them, or numbers that could be meant in two ways, are an `InputError`.
         """
-        labels = list(self._named) if self._named else self._labels
-        columns = columns_of_labels(labels, class_names, f"model {self.name}")
+        if self._unbound is not None:
+            return self if tuple(class_names) == self.class_names else self._unbound.for_classes(class_names)
+        columns = columns_of_labels(self._named or self._labels, class_names, f"model {self.name}")
         bound = copy.copy(self)
         bound._columns, bound.num_classes, bound.class_names = columns, len(class_names), tuple(class_names)
+        bound.own_labels, bound._unbound = None, self
         bound._absent = tuple(name for index, name in enumerate(class_names) if index not in columns)
         if bound._absent:
             bound.capabilities = self.capabilities - {"logits"}
@@ -183,7 +187,9 @@ class SklearnModel(Adapter):
         self.preprocess, self._flat = steps, flat
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            return self._rows(steps(images))
+            rows = self._rows(steps(images))
+            self._check_order(rows, steps(images))
+            return rows
 
         probe(run, size=size, channels=(channels,) if channels else (3, 1), batch=None, what=f"model {self.name}")
         return steps
@@ -200,6 +206,26 @@ class SklearnModel(Adapter):
                 f"{len(self._labels)} classes: it must be one column per class"
             )
         return answer
+
+    def _check_order(self, rows: NDArray[Any], tensor: NDArray[Any]) -> None:
+        """Refuse a decision_function whose largest column is not the class that the estimator itself answers.
+
+        The columns of predict_proba are those of `classes_` by definition; predict may go by other scores.
+        """
+        if self._method != "decision_function" or len(self._labels) == 2 or not hasattr(self.estimator, "predict"):
+            return
+        shape = getattr(_last_step(self.estimator), "decision_function_shape", None)
+        if shape == "ovr":  # by definition; where votes are equal, predict takes the first class
+            return
+        values = tensor.reshape(len(tensor), -1) if self._flat else tensor
+        own = np.asarray(_on_one_thread(self.estimator.predict, values))
+        second, largest = np.sort(rows, axis=1)[:, -2:].T
+        differs = np.asarray(self.estimator.classes_)[rows.argmax(axis=1)] != own
+        if shape is not None or (differs & (largest > second)).any():
+            raise InputError(
+                f"model {self.name}: its decision_function is not one score per class: use "
+                "decision_function_shape='ovr' or CalibratedClassifierCV"
+            )
 
     def _identity(self) -> Any:
         try:
@@ -235,6 +261,17 @@ def _answering_method(estimator: Any, name: str) -> str:
         f"model {name} answers classes and no scores (neither predict_proba nor decision_function): fit it inside "
         "CalibratedClassifierCV, or use an estimator with predict_proba"
     )
+
+
+def _last_step(estimator: Any) -> Any:
+    """What answers at the end of a pipeline or a search over settings."""
+    while True:
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif getattr(estimator, "steps", None):
+            estimator = estimator.steps[-1][1]
+        else:
+            return estimator
 
 
 def _labels(estimator: Any, name: str) -> list[Any]:

@@ -11,14 +11,16 @@ from roadworthy.core.errors import InputError
 
 INNER = ("best_estimator_", "calibrated_classifiers_", "estimators_", "estimator_", "estimator", "transformer_list")
 """Attributes that hold estimators which see the same input, a list of them or one."""
+EXTREMES = frozenset({"data_max_", "max_abs_", "_fit_X", "support_vectors_"})
+"""Attributes that hold training data or its maxima."""
 KEPT = (
     *("mean_", "data_max_", "max_abs_", "center_", "_fit_X", "support_vectors_", "theta_", "centroids_", "means_"),
     *("xbar_", "cluster_centers_"),
 )
 """Attributes that hold training data, or statistics of it, in its own unit."""
 MOST_OF_ONE = 1.0 + 1e-6
-LEAST_OF_255 = 1.5
-"""What lies above was not scaled to 1; images whose every mean lies below would be black."""
+LEAST_EXTREME, LEAST_MIDDLE, MOST_OF_255 = 128.0, 20.0, 255.0
+"""Data in 0-255 has values above the first and means, centres or thresholds above the second; data in 0-16 has not."""
 
 
 def range_seen_in(estimator: Any, name: str) -> tuple[str, str]:
@@ -30,9 +32,12 @@ def range_seen_in(estimator: Any, name: str) -> tuple[str, str]:
     """
     for owner, attribute, values in _statistics(estimator):
         largest = float(values.max(initial=0.0))
-        if not np.isfinite(values).all() or values.min(initial=0.0) < 0 or MOST_OF_ONE < largest < LEAST_OF_255:
+        if not np.isfinite(values).all() or values.min(initial=0.0) < 0:
             break
-        return ("0-255" if largest >= LEAST_OF_255 else "0-1"), f"{type(owner).__name__}.{attribute}"
+        least = LEAST_EXTREME if attribute in EXTREMES else LEAST_MIDDLE
+        if largest <= MOST_OF_ONE or least < largest <= MOST_OF_255:
+            return ("0-1" if largest <= MOST_OF_ONE else "0-255"), f"{type(owner).__name__}.{attribute}"
+        break
     raise InputError(
         f"model {name} does not tell which numbers it was trained on: say `range='0-255'` for pixels as they are, "
         "`range='0-1'` for pixels divided by 255, or MEAN/STD"
@@ -51,14 +56,19 @@ def _statistics(estimator: Any, depth: int = 4) -> Iterator[tuple[Any, str, np.n
         values = getattr(estimator, attribute, None)
         if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" and values.size:
             yield estimator, attribute, values
-    thresholds = getattr(getattr(estimator, "tree_", None), "threshold", None)
-    if thresholds is not None and (thresholds >= 0).any():
-        yield estimator, "tree_.threshold", thresholds[thresholds >= 0]  # leaves have -2
+    trees = [part.tree_ for part in (estimator, *_members(estimator, "estimators_")) if hasattr(part, "tree_")]
+    thresholds = [tree.threshold[tree.feature >= 0] for tree in trees]  # leaves have no feature
+    if any(len(part) for part in thresholds):
+        yield estimator, "tree_.threshold", np.concatenate(thresholds)
     binned = getattr(getattr(estimator, "_bin_mapper", None), "bin_thresholds_", None)
     if isinstance(binned, Sequence) and any(len(part) for part in binned):
         yield estimator, "bin_thresholds_", np.concatenate([np.asarray(part, np.float64) for part in binned])
     for attribute in INNER:
-        inner = getattr(estimator, attribute, None)
-        members = np.asarray(inner, object).ravel() if isinstance(inner, list | np.ndarray) else [inner]
-        for member in list(members)[:1]:
+        for member in _members(estimator, attribute)[:1]:
             yield from _statistics(member, depth - 1)
+
+
+def _members(estimator: Any, attribute: str) -> list[Any]:
+    """The estimators that an attribute holds, a list of them or one."""
+    inner = getattr(estimator, attribute, None)
+    return list(np.asarray(inner, object).ravel()) if isinstance(inner, list | np.ndarray) else [inner]

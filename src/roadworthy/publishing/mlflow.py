@@ -110,12 +110,13 @@ def _of_mlflow(uri: str) -> Iterator[None]:
 
 
 def _without_password(text: str) -> str:
-    """A text in which no address holds a name and password.
+    """A text in which no address holds a name and password, nor what follows its question mark.
 
-    >>> _without_password("https://me:secret@server:5000/x")
-    'https://***@server:5000/x'
+    >>> _without_password("https://me:se/cr@et@server:5000/x?token=abc is closed")
+    'https://***@server:5000/x?*** is closed'
     """
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+    without_user = re.sub(r"(?<=://)\S+@", "***@", text)
+    return re.sub(r"(?<=://)([^\s?]*)\?\S*", r"\1?***", without_user)
 
 
 def _logged(client: Any, run: Any, content: Content, experiment: str) -> Published:

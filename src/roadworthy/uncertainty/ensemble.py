@@ -38,7 +38,7 @@ class Ensemble(Model):
     def __init__(self, members: Sequence[Model], *, name: str = "ensemble") -> None:
         if not members:
             raise InputError(f"ensemble {name} has no members: give at least one model")
-        self.name, self.members = name, tuple(members)
+        self.name, self.members, self._given = name, tuple(members), tuple(members)
         families = {member.family for member in members}
         self.family = families.pop() if len(families) == 1 else ""
         self.capabilities = self._agree_on_columns()
@@ -63,6 +63,13 @@ class Ensemble(Model):
 
     def _agree_on_classes(self) -> None:
         members, first, name = self.members, self.members[0], self.name
+        sizes = [member.input_size for member in members]
+        self.input_size = sizes[0] if len(set(sizes)) == 1 else None
+        unbound = list(dict.fromkeys(member.own_labels for member in members if member.own_labels is not None))
+        if len(unbound) > 1 or (unbound and any(member.own_labels is None for member in members)):
+            self.own_labels = tuple(dict.fromkeys(label for labels in unbound for label in labels))
+            return  # what the columns have in common is known once the classes of the data are: see `for_classes`
+        self.own_labels = first.own_labels
         named = next((member.class_names for member in members if member.class_names is not None), None)
         for member in members:
             if member.num_classes != first.num_classes:
@@ -73,12 +80,16 @@ class Ensemble(Model):
         self.num_classes, self.class_names = first.num_classes, named
         if named is not None:
             self.members = tuple(align(member, named) for member in members)
-        sizes = [member.input_size for member in members]
-        self.input_size = sizes[0] if len(set(sizes)) == 1 else None
 
     def with_data(self, data: Mapping[str, Dataset]) -> Ensemble:
         """The ensemble of members that have their data."""
         return Ensemble([member.with_data(data) for member in self.members], name=self.name)
+
+    def for_classes(self, class_names: Sequence[str]) -> Ensemble:
+        """The ensemble of members as they answer about these classes, whichever of them each was trained on."""
+        bound = [member.for_classes(class_names) for member in self._given]
+        same = all(now is then for now, then in zip(bound, self._given, strict=True))
+        return self if same else Ensemble(bound, name=self.name)
 
     def for_repeat(self, repeat: int) -> Ensemble:
         """Those who answer in this repeat, as one: the ensemble itself unless a member is trained anew."""
@@ -112,6 +123,8 @@ class Ensemble(Model):
 
     def predict(self, batch: Batch) -> Prediction:
         """The members' answers and their mean; of boxes their mean and variance."""
+        if "probabilities" in self.capabilities and not self.num_classes:
+            raise InputError(f"ensemble {self.name}: its members know different classes: say with `align` about which")
         if not len(batch):
             return Prediction.concatenate([], self.num_classes)
         return mixture([member.answer(batch, len(batch)) for member in self.members])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -130,6 +130,11 @@ class Temperature(Wrapper):
     def with_data(self, data: Mapping[str, Dataset]) -> Temperature:
         """The same temperature for the model with its data."""
         return Temperature(self.model.with_data(data), self.temperature, name=self.name) if self.learns_from else self
+
+    def for_classes(self, class_names: Sequence[str]) -> Temperature:
+        """The same temperature for the model as it answers about these classes."""
+        member = self.model.for_classes(class_names)
+        return self if member is self.model else Temperature(member, self.temperature, name=self.name)
 
     def for_repeat(self, repeat: int) -> Temperature:
         """The same temperature for what answers in this repeat."""

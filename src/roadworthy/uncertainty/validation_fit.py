@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -79,6 +79,12 @@ class ValidationFit(Wrapper, Buildable):
         plan = data.plan if isinstance(data, LearningData) else self._plan
         validation = data["validation"] if self._validation is None else self._validation
         return type(self)(self.model.with_data(data), validation, name=self.name, plan=plan)
+
+    def for_classes(self, class_names: Sequence[str]) -> Self:
+        """The model as it answers about these classes, to be fitted to those answers."""
+        member = self.model.for_classes(class_names)
+        given: dict[str, Any] = {"name": self.name, "plan": self._plan}
+        return self if member is self.model else type(self)(member, self._validation, **given)
 
     def for_repeat(self, repeat: int) -> Self:
         """What answers in this repeat, with a fit of its own."""

@@ -115,6 +115,11 @@ class VarianceScaling(Wrapper):
         """The same factors for the model with its data."""
         return VarianceScaling(self.model.with_data(data), self.factors, name=self.name) if self.learns_from else self
 
+    def for_classes(self, class_names: Sequence[str]) -> VarianceScaling:
+        """The same factors for the model as it answers about these classes."""
+        member = self.model.for_classes(class_names)
+        return self if member is self.model else VarianceScaling(member, self.factors, name=self.name)
+
     def for_repeat(self, repeat: int) -> VarianceScaling:
         """The same factors for what answers in this repeat."""
         member = self.model.for_repeat(repeat)

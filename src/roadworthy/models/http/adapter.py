@@ -124,7 +124,8 @@ class HttpModel(Adapter):
         return self.client.ask_all([self._format.request(self._filled(part)) for part in parts], read, settled)
 
     def fingerprint(self) -> str:
-        """Hash of the version, the address, the images per request and how images are sent and answers read."""
+        """Hash of the version, that of the server too, the address, the images per request and how images are sent and
+        answers read."""
         if self.version is None:
             raise InputError(
                 f"the model behind {self.address} can be replaced unseen, so that stored answers could be those of "
@@ -132,6 +133,8 @@ class HttpModel(Adapter):
             )
         settings = {**self.preprocess.settings(), **self._format.settings(), "outputs": self.outputs}
         known = {"kind": "http", "version": self.version, "address": self.address.whole, "batch": self._batch}
+        if self._format.version not in (None, self.version):
+            known["server_version"] = self._format.version
         return digest({**known, "format": self._format.name, "settings": settings})
 
     def describe(self) -> dict[str, Any]:
@@ -148,7 +151,7 @@ class HttpModel(Adapter):
         if kinds or (kind and declared not in ("auto", kind)):
             raise InputError(f"{self.address} answers {kind} where {declared} were declared: leave out `outputs=`")
         self.num_classes = rows.shape[1]
-        self.outputs = decide(kind or declared, rows, str(self.address))
+        self.outputs = decide(kind or declared, rows, str(self.address), "calls them" if kind else "")
         self.capabilities = frozenset({"probabilities"} | ({"logits"} if self.outputs == "logits" else set()))
 
     def _probed(self) -> list[Scores]:

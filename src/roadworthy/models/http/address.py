@@ -14,7 +14,8 @@ AS_HEADER = "give it in a header from an environment variable: `headers: {Author
 _START = re.compile(r"(https?):(//|/(?!/))", re.IGNORECASE)
 """How an address begins; in a `Path` two slashes become one."""
 _SECRET_NAMES = re.compile(
-    r"(.*[_.-])?(api[_-]?key|key|\w*token|\w*secret|pass\w*|pwd|sig|signature|\w*auth\w*|credentials?|code)"
+    r"(.*[_.-])?(\w*key|\w*token|\w*secret|pass\w*|pwd|sig|\w*signature|\w*auth\w*|credentials?|code|jwt|bearer"
+    r"|session\w*|appid)"
 )
 
 
@@ -83,6 +84,8 @@ def parse_address(text: str | os.PathLike[str]) -> Address:
         raise InputError(f"the web address of a model at {host} holds a user or a password: {AS_HEADER}")
     if parts.scheme not in PORTS or not host:
         raise InputError("the web address of a model needs a host: write http://HOST:PORT/PATH")
+    if port == 0:
+        raise InputError(f"the web address of a model at {host} has the port 0: write http://HOST:PORT/PATH")
     if not re.fullmatch(r"[\x21-\x7e]+", given) or parts.fragment:
         raise InputError(
             f"the web address of a model at {host!r} has a blank, a fragment (#) or a character that is not ASCII: "

@@ -78,7 +78,7 @@ class KServeFormat(WireFormat):
         return Request("POST", self._target, head + raw, "application/octet-stream", headers)
 
     def scores(self, answer: Answer, count: int) -> Scores:
-        """The output that was asked for, or the first with one row of class scores per image."""
+        """The output that was asked for, or the only one with one row of class scores per image."""
         content = read_json(self._client, answer)
         if self.version is None and content.get("model_version"):
             self.version = str(content["model_version"])  # of the answer to a probe: all later ones are held to it
@@ -91,10 +91,15 @@ class KServeFormat(WireFormat):
             raise ModelError(
                 f"{self._client.address} answered no output {self._output!r}: it has {self._names(arrays)}"
             )
-        for name, array in arrays.items():
-            rows = as_rows(array, count)
-            if self._output in (None, name) and rows is not None and rows.shape[1] > 1:
-                return Scores(rows)
+        asked = {name: as_rows(array, count) for name, array in arrays.items() if self._output in (None, name)}
+        fitting = {name: rows for name, rows in asked.items() if rows is not None and rows.shape[1] > 1}
+        if len(fitting) > 1:
+            raise InputError(
+                f"{self._client.address} answers several outputs that may be class scores ({self._names(fitting)}): "
+                "say which with `output=`"
+            )
+        for rows in fitting.values():
+            return Scores(rows)
         shapes = ", ".join("x".join(map(str, array.shape)) for array in arrays.values() if array.size) or "nothing"
         raise ModelError(
             f"{self._client.address} answered {shapes} to {count} images, not one row of class scores each"

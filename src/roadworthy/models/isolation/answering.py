@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +124,7 @@ def describe(model: Model) -> dict[str, Any]:
     if isinstance(model, Adapter):
         form = model.box_form
         known["adapter"] = {
-            "preprocess": asdict(model.preprocess),
+            "preprocess": model.preprocess.as_plain(),
             "outputs": model.outputs,
             "notes": model.notes,
             "details": dict(model.details),
