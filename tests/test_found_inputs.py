@@ -77,6 +77,11 @@ def two_columns_of_one_name(folder: Path) -> None:
     open_dataset(put(folder / "m.parquet", parquet_bytes(table)))
 
 
+def two_columns_of_one_name_beside_images(folder: Path) -> None:
+    table = pa.table([pa.array([b"x"]), pa.array([1]), pa.array([2])], names=["image", "label", "label"])
+    open_dataset({"parquet": str(put(folder / "m.parquet", parquet_bytes(table)))})
+
+
 def decisions_with_maps(folder: Path) -> None:
     maps = pa.array([[("k", 1.0)]], pa.map_(pa.string(), pa.float64()))
     evaluate_decisions(put(folder / "t.parquet", parquet_bytes(pa.table({"id": ["a"], "model": maps}))))
@@ -185,6 +190,7 @@ FOUND: dict[str, tuple[Callable[[Path], object], str]] = {
     "monitors that are a number": (monitors_that_are_a_number, "monitors"),
     "control codes in a message": (control_codes_in_metadata, "not a readable Parquet file"),
     "two columns of one name": (two_columns_of_one_name, "two columns of one name"),
+    "two columns of one name beside images": (two_columns_of_one_name_beside_images, "two columns of one name"),
     "maps in a table of decisions": (decisions_with_maps, "table of decisions"),
     "lists in a table of decisions": (decisions_with_lists, "holds lists or records"),
     "two columns of one name in decisions": (decisions_with_two_columns_of_one_name, "two columns named 'id'"),

@@ -147,8 +147,9 @@ class Diagnosis:
         yield f"torch        {self.torch_build or 'not installed'}"
         writable = "can be written" if self.cache.is_writable else "cannot be written"
         yield f"cache        {self.cache.path}, {self.cache.bytes / 1e6:,.1f} MB, {writable}"
-        yield "installed"
-        yield from (f"  {extra.line()}" for extra in self.extras if not extra.missing)
+        if present := [extra for extra in self.extras if not extra.missing]:
+            yield "installed"
+            yield from (f"  {extra.line()}" for extra in present)
         if missing := [extra for extra in self.extras if extra.missing]:
             yield "not installed"
             for extra in missing:

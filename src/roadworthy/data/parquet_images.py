@@ -68,6 +68,8 @@ def _files(path: Path, split: str | None) -> list[Path]:
 def _open(
     files: Sequence[Path], schema: pa.Schema, opening: Opening, image: str | None, label: str | None, group: str | None
 ) -> OpenedDataset:
+    if len(set(schema.names)) < len(schema.names):
+        raise InputError(f"data file {str(files[0])!r} has two columns of one name: {some(schema.names, 20)}")
     chosen_image = _chosen("image", image, _byte_columns(schema), schema)
     names = _class_names(schema)
     labels = [*names] or [name for name in LABEL_NAMES if name in schema.names][:1]
