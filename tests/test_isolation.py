@@ -30,7 +30,7 @@ from roadworthy.models.head import find_head, network_here, network_of
 from roadworthy.models.isolation import IsolatedModel, Limits, parse_limits
 from roadworthy.models.isolation.batches import all_of, batch_of
 from roadworthy.models.isolation.channel import SharedMemory
-from roadworthy.models.isolation.process import resident
+from roadworthy.models.isolation.process import Printed, resident
 from roadworthy.models.signals import Signals
 
 BAD = (
@@ -454,9 +454,9 @@ def test_what_a_model_prints_without_end_is_read_and_dropped_and_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_code(tmp_path)
-    model = opened(tmp_path, "prints", seconds=20)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
+        model = opened(tmp_path, "prints", seconds=20)  # it is asked then, too, and may print enough
         for _ in range(3):
             model.answer(some_images(), 4)
 
@@ -471,6 +471,21 @@ def test_what_a_model_prints_without_end_is_read_and_dropped_and_said_once(
     assert "model prints prints more than 50 lines" in texts[0]
     assert "it began: line 0 xxx" in texts[0]
     assert capsys.readouterr().err.count("\n") == 50
+
+
+@pytest.mark.parametrize("first", [49, 50, 51])
+def test_that_lines_are_cut_is_said_wherever_a_read_ends(first: int) -> None:
+    source, target = os.pipe()
+    drain = threading.Thread(target=Printed("m").drain, args=(source,))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        drain.start()
+        for count in (first, 100 - first):
+            os.write(target, b"line\n" * count)
+            time.sleep(0.05)
+        os.close(target)
+        drain.join()
+    assert [str(one.message).partition(",")[0] for one in warned] == ["model m prints more than 50 lines or 10"]
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:

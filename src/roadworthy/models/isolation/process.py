@@ -51,12 +51,17 @@ class Printed:
         self.name, self.last = name, ""
         self._lines, self._characters, self._first, self._lock = 0, 0, "", threading.Lock()
 
+    @property
+    def _is_cut(self) -> bool:
+        """Whether more was printed than is shown, which is said once, at the line that was one too many."""
+        return self._lines > SHOWN_LINES or self._characters > SHOWN_CHARACTERS
+
     def drain(self, pipe: int) -> None:
         """Read all that comes through a pipe until it is closed, and keep no more than a line of it."""
         with os.fdopen(pipe, "rb", buffering=0) as output:
             rest = b""
             while part := output.read(65536):
-                if self._characters >= SHOWN_CHARACTERS or self._lines >= SHOWN_LINES:
+                if self._is_cut:
                     continue
                 *lines, rest = (rest + part).split(b"\n")
                 for line in [*lines, rest[:SHOWN_CHARACTERS]] if len(rest) > SHOWN_CHARACTERS else lines:
@@ -66,11 +71,11 @@ class Printed:
     def _show(self, content: bytes) -> None:
         text = "".join(c if c.isprintable() else " " for c in content.decode("utf-8", "replace")).rstrip()
         with self._lock:
-            if not text or self._lines > SHOWN_LINES or self._characters > SHOWN_CHARACTERS:
+            if not text or self._is_cut:
                 return
             self._first, self.last = self._first or text[:200], text[:200]
             self._lines, self._characters = self._lines + 1, self._characters + len(text)
-            if self._lines <= SHOWN_LINES and self._characters <= SHOWN_CHARACTERS:
+            if not self._is_cut:
                 sys.stderr.write(f"{self.name}: {text}\n")
                 return
         warnings.warn(
