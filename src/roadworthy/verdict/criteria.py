@@ -25,6 +25,10 @@ from roadworthy.metrics import current_name
 from roadworthy.verdict.questions import question_in_settings
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
+LATER_FIELDS = ("question", "triggering_condition", "against")
+"""Fields of a criterion that are left out where they are not set: those of runs from before have none."""
+Correction = Literal["none", "holm", "holm_all"]
+"""What is corrected for the number of claims: nothing, claims that a criterion fails, or that it passes as well."""
 
 
 class OneThreshold:
@@ -59,8 +63,10 @@ class Criterion(OneThreshold, BaseModel):
     `at_least` or `at_most` is the acceptance criterion (the tolerated risk); `min_groups` the validation target (the
     least number of independent objects that may support a pass). `over` says how several matching conditions count:
     `each` must hold by itself, `worst` judges the worst of them, `pooled` their average per image.
-    `question` names the question of an approval that it helps to answer (`verdict.questions`).
-    A metric may be named as in an earlier version (`fpr95`).
+    `hazard` is what can happen where it does not hold, `triggering_condition` what of the scene brings it about.
+    `question` names the question of an approval that it helps to answer (`verdict.questions`). With
+    `against="baseline"` the threshold is on how much worse the metric is than in the baseline run, on the same objects:
+    positive is worse, whichever way the metric goes. A metric may be named as in an earlier version (`fpr95`).
 
     >>> Criterion(id="REQ-12", metric="accuracy", where={"shift": "fog"}, at_least=0.95).over
     'each'
@@ -78,17 +84,19 @@ class Criterion(OneThreshold, BaseModel):
     min_groups: Annotated[int, Field(ge=1)] = 1
     hazard: str = ""
     question: Annotated[str, AfterValidator(question_in_settings)] | None = None
+    triggering_condition: str = ""
+    against: Literal["baseline"] | None = None
 
     @model_serializer(mode="wrap")
-    def _without_question(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A criterion that carries no question is stored as it was before there were any."""
+    def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A criterion that makes no use of the fields that came later is stored as it was before there were any."""
         content: dict[str, Any] = handler(self)
-        return {name: value for name, value in content.items() if name != "question" or value is not None}
+        return {name: value for name, value in content.items() if name not in LATER_FIELDS or value}
 
-    @field_validator("id", "hazard")
+    @field_validator("id", "hazard", "triggering_condition")
     @classmethod
     def _plain(cls, value: str) -> str:
-        check_no_nul("name of a criterion or hazard", [value])
+        check_no_nul("name of a criterion, hazard or triggering condition", [value])
         return value
 
     @field_validator("at_least", "at_most", "confidence", "min_groups", mode="before")
@@ -100,11 +108,35 @@ class Criterion(OneThreshold, BaseModel):
             raise ValueError(f"give a number with a point, such as 0.95, not {value!r}")
         return value
 
-    def sentence(self) -> str:
-        """The requirement in words."""
+    @property
+    def figure(self) -> str:
+        """What is measured for it, in words."""
+        return f"worsening of {self.metric} against the baseline" if self.against else self.metric
+
+    @property
+    def limit(self) -> str:
+        """The threshold in words."""
         limit = f"at least {self.at_least:g}" if self.at_least is not None else f"at most {self.at_most:g}"
-        where = ", ".join(f"{key} {_words(value)}" for key, value in self.where.items() if key != "protocol")
-        return f"{self.metric} {limit}" + (f" for {where}" if where else "") + f" ({self.over}, {self.confidence:.0%})"
+        return f"{limit} worse than the baseline" if self.against else limit
+
+    @property
+    def selection(self) -> str:
+        """The conditions that it speaks of, in words; empty where it speaks of all."""
+        return ", ".join(f"{key} {_words(value)}" for key, value in self.where.items() if key != "protocol")
+
+    def sentence(self) -> str:
+        """The requirement in words.
+
+        >>> Criterion(id="R", metric="accuracy", where={"shift": "fog"}, against="baseline", at_most=0.02).sentence()
+        'accuracy at most 0.02 worse than the baseline for shift fog (each, 95%)'
+        """
+        where = f" for {self.selection}" if self.selection else ""
+        return f"{self.metric} {self.limit}{where} ({self.over}, {self.confidence:.0%})"
+
+    @property
+    def validation_target(self) -> str:
+        """The amount of evidence that a pass needs, in words; empty where any will do."""
+        return f"at least {self.min_groups:,} independent objects" if self.min_groups > 1 else ""
 
 
 def _words(value: Any) -> str:
@@ -112,9 +144,10 @@ def _words(value: Any) -> str:
 
 
 class Decision(BaseModel):
-    """Who decided on the thresholds of a criteria file, and when.
+    """The head of a criteria file: who decided on its thresholds, and when, and what is corrected for their number.
 
     `example` marks thresholds that nobody decided on: they show how a verdict looks, and are no judgement.
+    `correction` is by Holm's method: see `verdict.correcting`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,6 +155,13 @@ class Decision(BaseModel):
     decided_by: str = ""
     date: str = ""
     example: bool = False
+    correction: Correction = "none"
+
+    @model_serializer(mode="wrap")
+    def _without_correction(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A head without a correction is stored as it was before there were any."""
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name != "correction" or value != "none"}
 
     @field_validator("decided_by", "date", mode="before")
     @classmethod
@@ -217,7 +257,7 @@ def _decision(head: dict[str, Any], what: str) -> Decision:
     except ValidationError as error:
         raise InputError(f"{what}: {explain(error, Decision)}") from None
     missing = {"decided_by": "the name of who decided on the thresholds", "date": "the day of that decision"}
-    for key, words in missing.items():
+    for key, words in missing.items() if head.keys() != {"correction"} else ():
         if not getattr(decision, key).strip() and not decision.example:
             raise InputError(f"{what}: {key} is blank: write {words} after `{key}:`")
     return decision

@@ -25,7 +25,7 @@ def check_threshold(criterion: Criterion, values: Range) -> None:
     percent = high <= LARGEST_SHARE < abs(threshold) and low <= threshold / 100 <= high
     hint = f"did you mean {threshold / 100:g}?" if percent else "give a value inside it"
     raise InputError(
-        f"criterion {criterion.id}: {_limit(criterion)} lies outside the range of {criterion.metric}, which is "
+        f"criterion {criterion.id}: {_limit(criterion)} lies outside the range of {criterion.figure}, which is "
         f"{low:g} to {high:g}: {hint}"
     )
 
@@ -43,7 +43,7 @@ def threshold_remark(criterion: Criterion, measured: Metric, values: Range, *, o
     'at_least 1 cannot pass: with finitely many objects the lower bound of accuracy stays below 1'
     """
     worst, best = values if criterion.sign > 0 else values[::-1]
-    limit, metric = _limit(criterion), criterion.metric
+    limit, metric = _limit(criterion), criterion.figure
     beyond, side = ("below", "lower") if criterion.sign > 0 else ("above", "upper")
     if criterion.sign * (criterion.threshold - worst) <= 0:
         return f"{limit} cannot fail: no {metric} is {beyond} {worst:g}"
