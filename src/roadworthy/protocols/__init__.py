@@ -10,10 +10,11 @@ import roadworthy.protocols.classification
 import roadworthy.protocols.ood  # noqa: F401 (these register, as the folders below do)
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.protocols.base import PROTOCOLS, Protocol
-from roadworthy.protocols.suites import Suite, find_suite, known_suites
+from roadworthy.protocols.suites import DEFAULTS, Suite, find_suite, known_suites, suite_for
 from roadworthy.verdict import Criterion
 
 __all__ = [
+    "DEFAULTS",
     "PROTOCOLS",
     "Protocol",
     "Suite",
@@ -22,6 +23,7 @@ __all__ = [
     "find_suite",
     "known_suites",
     "protocol_of",
+    "suite_for",
 ]
 
 

@@ -21,10 +21,14 @@ from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
 from roadworthy.metrics.base import DROP
+from roadworthy.protocols.changes import worsened
+from roadworthy.protocols.compared import Compared as Compared
+from roadworthy.protocols.in_service import Watchable
 from roadworthy.protocols.joint_test.question_figures import QuestionFigure
 from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
+from roadworthy.statistics.estimates import no_estimate
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement, Why
 from roadworthy.verdict.why import no_single_images
@@ -129,34 +133,31 @@ class Evidence(ABC):
         """Why there is no value at all; empty where there is one."""
         return ""
 
+    def in_service(self) -> list[Watchable]:
+        """What of it can be watched after approval without criteria: shares rejected, certainties."""
+        return []
+
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every condition by each of the metrics: `before`, of which this is the evidence, and `after`, of the other.
 
-        A condition that cannot be paired has a reason. A protocol that says what is `compared` defines this.
+        A condition that cannot be paired has a reason. A protocol that says what is `compared` defines this. It starts
+        from `after.change(...)`, so that criteria against a baseline can be judged by it, whatever their confidence.
         """
         raise NotImplementedError(f"{type(self).__qualname__} names metrics to compare, but does not compare them")
 
+    def worsening(
+        self, baseline: Self, before: Compared, after: Compared, criterion: Criterion, metric: Metric
+    ) -> list[Measurement]:
+        """How much worse a metric is than in the baseline, in each condition that matches a criterion; see `changes`.
 
-@dataclass(frozen=True)
-class Compared:
-    """One model of one run: its name in the comparison, its name in the run, and what the run says by protocol.
-
-    `source` is the one it was tested on where the run has several, `settings` are those of each protocol.
-    """
-
-    label: str
-    model: str
-    evidence: Mapping[str, Evidence]
-    cases: Mapping[str, Sequence[StoredCase]]
-    source: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.label} on {self.source}" if self.source else self.label
-
-    def shown(self, protocol: str) -> list[StoredCase]:
-        """Its cases under a protocol."""
-        return [case for case in self.cases[protocol] if case.system == self.model]
+        Bounds have the confidence of `after`, of which this is the evidence.
+        """
+        measured = self.measure(criterion, after.confidence)
+        try:
+            changes = [*baseline.compare(self, before, after, [metric.name])]
+        except InputError as error:
+            return [replace(one, estimate=no_estimate(f"not compared: {error}"), further=None) for one in measured]
+        return [worsened(one, changes, metric, after.confidence) for one in measured]
 
 
 class Protocol(ABC):
@@ -164,6 +165,8 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    limits: ClassVar[str] = ""
+    """What its figures do not say, in one to three sentences: its page of the report states them first."""
     settings: ClassVar[type[BaseModel]]
     """What a study may say of it: a frozen model; every field has a default."""
     context: ClassVar[type[BaseModel]] = NoContext
@@ -197,8 +200,12 @@ class Protocol(ABC):
     """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
     repeat_questions: ClassVar[tuple[RepeatQuestion, ...]] = ()
     """What the repeats of its cases are asked: which factors matter more than the repeats scatter."""
+    label_free: ClassVar[frozenset[str]] = frozenset()
+    """Its metrics that can be counted in service without knowing what is right."""
     former_data_keys: ClassVar[Mapping[str, str]] = {}
     """Keys that it once had under `data` of a study, each with the sentence on where to write it now."""
+    pools_changes: ClassVar[bool] = False
+    """True where a criterion against a baseline may pool conditions: `worsening` of its evidence bounds their mean."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
 
@@ -224,6 +231,19 @@ class Protocol(ABC):
                 f"criterion {criterion.id}: {criterion.metric} of {self.name} does not answer the question {question}, "
                 f"but {' and '.join(sorted(known))}"
             )
+
+    def check_against(self, criterion: Criterion, settings: Any) -> None:
+        """Raise an `InputError` where a criterion against a baseline asks for what runs are not compared by."""
+        known = [metric.name for metric in self.comparable(settings)]
+        what = f"criterion {criterion.id}: {criterion.metric} of {self.name} cannot be judged against a baseline"
+        if not known:
+            raise InputError(f"{what}: the protocol offers no comparison of runs")
+        if criterion.metric.endswith(DROP) and criterion.metric.removesuffix(DROP) in known:
+            raise InputError(f"{what}: it is a drop already, name {criterion.metric.removesuffix(DROP)}")
+        if criterion.metric not in known:
+            raise InputError(f"{what}: runs are compared by {', '.join(known)} there")
+        if criterion.over == "pooled" and not self.pools_changes:
+            raise InputError(f"{what} with over: pooled: its conditions are compared one by one, say each or worst")
 
     def describe(self, settings: Any) -> str:
         """What settings ask for, in a few words, for the list of suites."""
@@ -287,6 +307,12 @@ class Protocol(ABC):
     def page(self, run: Path, facts: Facts) -> Page | None:
         """What the report shows of the run in a folder; None shows the table of the protocol's name."""
         return None
+
+    def row_facts(self, case: KnownCase) -> Mapping[str, Any]:
+        """What the rows of its tables that rest on a case have in which column: see `protocols.behind`."""
+        stimulus, labels = case.stimulus, dict(case.labels)
+        shown = {"shift": stimulus.name, "level": stimulus.level, "repeat": stimulus.repeat}
+        return {"model": case.system, **shown, **labels}
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """Whether the bounds that a criterion is judged by count objects."""
@@ -380,6 +406,14 @@ class BySource(Evidence):
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Those of every source."""
         return joined({source: evidence.timing(cases, artifacts) for source, evidence in self.by_source.items()})
+
+    def in_service(self) -> list[Watchable]:
+        """That of every source."""
+        return [
+            replace(own, where={"source": source, **own.where})
+            for source, evidence in self.by_source.items()
+            for own in evidence.in_service()
+        ]
 
     def lost(self) -> str:
         """Why no source has a value."""

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from roadworthy.metrics import Metric
 from roadworthy.statistics import Estimate, mcnemar, mean_interval, paired_interval, paired_p, sign_flip_p
-from roadworthy.statistics.estimates import CONFIDENCE, LEAST_BOOTSTRAP_GROUPS
+from roadworthy.statistics.estimates import LEAST_BOOTSTRAP_GROUPS, no_estimate
 from roadworthy.statistics.nested import nested_estimate
 from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
+from roadworthy.verdict import Measurement
 
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
@@ -32,9 +34,40 @@ def not_paired(names: Sequence[object], shown: Sequence[Mapping[Any, object]], c
     return "" if shown[0][condition] == shown[1][condition] else "shown with other parameters or other code"
 
 
+def worsened(measured: Measurement, changes: Sequence[PairedChange], metric: Metric, confidence: float) -> Measurement:
+    """What a criterion against a baseline is judged by: how much worse a metric became in a condition.
+
+    measured   what the system says of the condition by itself;  changes   of all conditions, as a comparison gives them
+
+    The change of the condition is the one whose `columns` are those of the measurement, the model apart; a reason why
+    there is none may be that of several conditions. Positive is worse.
+    """
+    condition = _without_model(measured.where)
+    exact = [one for one in changes if _without_model(one.columns) == condition]
+    wider = [one for one in changes if one.reason and _without_model(one.columns).items() <= condition.items()]
+    change = next(iter([*exact, *wider]), None)
+    why = "" if change is None else change.reason if math.isnan(change.lo) or math.isnan(change.hi) else ""
+    if change is None:
+        why = "it is not compared for such conditions"
+    elif not why and change.confidence != confidence:
+        why = f"its change is not bounded with a confidence of {confidence:g}"
+    unknown = f"not compared with the baseline: {why}" if why else ""
+    if change is None:
+        return Measurement(measured.where, no_estimate(unknown), unit=measured.unit)
+    worse = -1.0 if metric.higher_is_better else 1.0
+    bounds = (math.nan, math.nan) if unknown else sorted([worse * change.lo + 0.0, worse * change.hi + 0.0])
+    counts: dict[str, Any] = {"n": change.n, "groups": change.groups, "method": change.method}
+    estimate = Estimate(worse * change.change + 0.0, *bounds, **counts, reason=unknown or change.reason)
+    return Measurement(measured.where, estimate, unit=measured.unit)
+
+
+def _without_model(where: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in where.items() if name not in ("source", "model")}
+
+
 def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike) -> PairedChange:
     """Add the test of which images (n,) were right before and after; images of one object stay together."""
-    test = mcnemar(after, before, objects)
+    test = mcnemar(after, before, objects, change.confidence)
     change = replace(change, n=test.n, groups=test.groups, method=test.method)
     return replace(change, change=test.difference, lo=test.lo, hi=test.hi, p=test.p)
 
@@ -63,7 +96,7 @@ def by_shares(
         return by_mcnemar(change, values[0], values[1], objects)
     names, index = np.unique(np.asarray(objects), return_inverse=True)
     differences = values[1] - values[0]
-    interval = mean_interval(differences.clip(-1, 1), index, -1, 1)
+    interval = mean_interval(differences.clip(-1, 1), index, -1, 1, change.confidence)
     sums = np.bincount(index, np.rint(differences * repeats), len(names))
     change = replace(change, n=len(index), groups=len(names), change=change.after - change.before)
     p = sign_flip_p(int(sums.sum()), np.abs(sums))
@@ -78,7 +111,7 @@ def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> P
     if math.isnan(change.before) or math.isnan(change.after):
         return replace(change, reason="undefined for one of the two")
     values = change.after, change.before, after, before, change.groups
-    (lo, hi, no_interval), (p, no_p) = paired_interval(*values), paired_p(*values)
+    (lo, hi, no_interval), (p, no_p) = paired_interval(*values, change.confidence), paired_p(*values)
     if np.array_equal(before, after, equal_nan=True) and change.before == change.after:
         lo, hi, p, no_interval, no_p = 0.0, 0.0, 1.0, "", ""
     return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=no_interval or no_p)
@@ -110,7 +143,7 @@ def by_units(
         return change
     if not any(differences) and by_objects.p == 1:
         return replace(by_objects, groups=len(differences))
-    estimate = bounded(CONFIDENCE)
+    estimate = bounded(change.confidence)
     if estimate.reason:
         return replace(change, reason=estimate.reason)
     p = p_by_interval(interval, smallest_paired_p(before, after))

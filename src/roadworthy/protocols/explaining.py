@@ -25,15 +25,20 @@ def explain(verdict: Verdict, evidence: Mapping[str, Evidence]) -> Verdict:
         if finding.status == "pass":
             findings.append(finding)
             continue
-        measured = explained_row(finding).measurement
+        explained = explained_row(finding)
+        measured = explained.measurement
         where = {name: value for name, value in measured.where.items() if name != "of"}
         if criterion.id not in chosen:
             why = no_single_images(f"objects are listed for {CRITERIA_EXPLAINED} criteria of a run at most")
+        elif criterion.against:
+            why = no_single_images("it is judged by how much the model differs from the baseline")
         elif measured.estimate.unbounded:
             why = no_single_images("it has no value with bounds")
         else:
             own = evidence[protocol_of(criterion, evidence).name]
-            why = own.deciding(criterion, replace(measured, where=where))
+            confidence = explained.confidence or criterion.confidence
+            asked = criterion.model_copy(update={"confidence": confidence})
+            why = own.deciding(asked, replace(measured, where=where))
         conditions = sum(row.status == finding.status for row in finding.rows)
         if conditions > 1:
             worst = f"Of {conditions} conditions that decide it, this one is the furthest from the threshold."

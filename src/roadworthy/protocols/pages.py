@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from roadworthy.protocols import PROTOCOLS
@@ -27,4 +28,6 @@ def _page(name: str, run: Path, facts: Facts) -> Page:
     if name not in PROTOCOLS:
         return plain_page(name, run, facts, "")
     protocol = PROTOCOLS.get(name)()
-    return protocol.page(run, facts) or plain_page(name, run, facts, protocol.summary)
+    page = protocol.page(run, facts) or plain_page(name, run, facts, protocol.summary)
+    stated = {"test_limits": protocol.limits, "page_sentences": page.sentences, "page_models": page.models}
+    return replace(page, context={**page.context, **stated})

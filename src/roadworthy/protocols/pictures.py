@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,16 @@ from roadworthy.engine.folder import write_bytes
 from roadworthy.engine.plan import PlannedCase, PlannedStimulus
 
 if TYPE_CHECKING:
+    from roadworthy.protocols.base import StoredCase
     from roadworthy.protocols.classification.summaries import StoredAnswer
     from roadworthy.protocols.classification.tables import CellKey, Evidence
 
 THUMBNAIL = 96
 GALLERY_IMAGES = 4
 MISTAKES_PER_SHIFT = 3
+CLASS_SIDE = 64
+CLASS_CANDIDATES, MANY_CLASSES = 10, 100
+"""Images of a class among which the clearest is chosen; of many classes the first image is taken."""
 Row = dict[str, Any]
 
 
@@ -70,6 +74,78 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
         for position in [positions[key.shift, key.level].index(answer.row)]
     ]
     return table, answers
+
+
+def answer_rows(
+    where: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    rows: Sequence[int],
+    class_names: Sequence[str],
+    labelled: bool,
+) -> list[Row]:
+    """A row for each of some stored answers, in the order of their images in a picture; `where` says whose they are.
+
+    columns   `id`, `label`, `prediction` and `confidence` of all images of a case, (N,) each
+    rows      of the images in the picture; one that a case which was stopped early does not hold is left out
+    labelled  whether labels are those of the classes that are answered
+
+    >>> columns = {"id": ["a", "b"], "label": [1, 0], "prediction": [0, 0], "confidence": [0.9, 0.7]}
+    >>> answer_rows({"model": "m"}, columns, [1], ["stop", "yield"], labelled=True)
+    [{'model': 'm', 'image': 0, 'id': 'b', 'label': 'stop', 'prediction': 'stop', 'confidence': 0.7}]
+    """
+    return [
+        {
+            **where,
+            "image": image,
+            "id": str(columns["id"][row]),
+            "label": class_names[int(columns["label"][row])] if labelled else "",
+            "prediction": class_names[int(columns["prediction"][row])],
+            "confidence": float(columns["confidence"][row]),
+        }
+        for image, row in enumerate(rows)
+        if row < len(columns["id"])
+    ]
+
+
+def shown_answers(
+    showing: PlannedStimulus,
+    rows: Sequence[int],
+    cases: Iterable[StoredCase],
+    class_names: Sequence[str],
+    *,
+    where: Mapping[str, Any],
+    labelled: bool,
+) -> list[Row]:
+    """What the models of these cases answered to some rows of what is shown: see `answer_rows`."""
+    answers = []
+    for case in cases:
+        if case.stimulus.hash == showing.stimulus.hash and not case.failure:
+            columns = case.columns("id", "label", "prediction", "confidence")
+            answers += answer_rows({"model": case.system, **where}, columns, rows, class_names, labelled=labelled)
+    return answers
+
+
+def save_classes(showing: PlannedStimulus, media: Path) -> list[Row]:
+    """A small undisturbed picture of every class that the data shows, side by side in one file, and a row for each.
+
+    Of the first images of a class, the one with the strongest contrast stands for it.
+    """
+    data, classes = showing.data, dict[int, list[int]]()
+    for row, label in enumerate(np.asarray(data.labels).tolist()):
+        classes.setdefault(int(label), []).append(row)
+    candidates = CLASS_CANDIDATES if len(classes) <= MANY_CLASSES else 1
+    tiles, table = list[Images](), list[Row]()
+    path = media / f"classes-{showing.stimulus.data[:8]}.png"
+    for label in sorted(classes):
+        rows = classes[label][:candidates]
+        batch = data.batch(rows)
+        clearest = int(np.argmax([image.std() for image in batch.images]))
+        tiles.append(thumbnail(batch.images[clearest], CLASS_SIDE))
+        position = {"media": path.name, "image": len(table), "images": len(classes)}
+        table.append({"class": data.class_names[label], "id": str(batch.ids[clearest]), **position})
+    if tiles and not path.exists():
+        write_picture(path, np.hstack(tiles))
+    return table
 
 
 def _condition(case: PlannedCase) -> tuple[str, float]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,11 @@ from roadworthy.report import comparison, drawing, frame
 from roadworthy.report.baseline import load_baseline
 from roadworthy.report.facts import Facts, load_facts
 from roadworthy.report.markdown import comparison_markdown, verdict_markdown
+from roadworthy.report.packing import chart_blocks, pack_tables
 from roadworthy.report.page import FEW_MODELS, HERE, KIT, Page, environment, words_for
+from roadworthy.report.reading import read_json
 from roadworthy.statistics import paired
+from roadworthy.verdict.argument import Argument
 
 __all__ = [
     "baseline_lines",
@@ -27,21 +29,29 @@ __all__ = [
     "page_lines",
     "render",
     "render_comparison",
+    "render_tables",
     "verdict_markdown",
 ]
 
-PILLS = 6
+PILLS = 8
 """How many criteria are named beside the verdict."""
 
 
-def render(path: str | Path, pages: Sequence[Page]) -> str:
-    """The report of the run in a folder, with the pages of its protocols, as HTML: the same text every time."""
-    facts, parts = load_facts(path), _parts(path)
+def render(path: str | Path, pages: Sequence[Page], protocols: Mapping[str, str] | None = None) -> str:
+    """The report of the run in a folder, with the pages of its protocols, as HTML: the same text every time.
+
+    `protocols` is the protocol of each criterion by its id: with it the argument goes down to files and hashes.
+    """
+    facts = load_facts(path)
+    parts = _parts(path, facts)
+    argument, judged_against = _argued(Path(path), facts, protocols or {})
     lines = frame.summary_lines(pages, parts)
     return _page(
         "frame.html.j2",
         {f"{page.prefix}{name}": chart for page in pages for name, chart in page.charts.items()},
         facts=facts,
+        argument=argument,
+        judged_against=judged_against,
         baseline=load_baseline(Path(path), facts.record),
         parts=parts,
         pages=pages,
@@ -51,6 +61,7 @@ def render(path: str | Path, pages: Sequence[Page]) -> str:
             for page in pages
             for name, text in page.details
         ],
+        worst=frame.worst_conditions(pages),
         unsteady=[words for part in parts for words in frame.unsteady_words(part)],
         lines=lines,
         rules=_unique(line.rule for line in lines),
@@ -77,7 +88,7 @@ def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
 
 def page_lines(path: str | Path, pages: Sequence[Page]) -> list[str]:
     """The main figures of each page in lines of plain text, after a warning on models whose answers do not repeat."""
-    warnings = [f"Warning: {words}" for part in _parts(path) for words in frame.unsteady_words(part)]
+    warnings = [f"Warning: {words}" for part in _parts(path, load_facts(path)) for words in frame.unsteady_words(part)]
     lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
     return [one_line(line) for line in (*warnings, *lines)]
 
@@ -88,9 +99,15 @@ def baseline_lines(path: str | Path) -> list[str]:
     return [one_line(line) for line in baseline.lines()] if baseline else []
 
 
-def _parts(path: str | Path) -> list[Facts]:
-    """The facts of each source, or of the run where it has only one."""
-    facts = load_facts(path)
+def _argued(run: Path, facts: Facts, protocols: Mapping[str, str]) -> tuple[Markup, Any]:
+    """The picture of the argument, empty without criteria, and the run that the criteria were judged against."""
+    verdict = read_json(run / "verdict.json")
+    argument = Markup(Argument(verdict, facts.record, protocols).inline_svg()) if facts.criteria else Markup()
+    return argument, verdict.get("baseline")
+
+
+def _parts(path: str | Path, facts: Facts) -> list[Facts]:
+    """The facts of each source, or those of the run where it has only one."""
     return [load_facts(path, source) for source in facts.sources] or [facts]
 
 
@@ -124,19 +141,30 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
     )
 
 
+def render_tables(template: Path, **context: Any) -> str:
+    """A page of tables with the look of the report, from a template that extends the skeleton: it runs no script."""
+    return _rendered(template, {}, context)
+
+
 def _page(template: str, charts: drawing.Charts, **context: Any) -> str:
-    """A page that loads nothing from outside and runs no script but its own."""
+    """A page that loads nothing from outside and runs no script but its own; what is long is packed."""
+    plain_charts, packed_charts = chart_blocks(charts)
     scripts = {"plotly": _plotly(), "report": (HERE / "report.js").read_text(encoding="utf-8")}
+    blocks = {"charts": plain_charts, "packed_charts": packed_charts}
+    return pack_tables(_rendered(HERE / template, scripts, {**context, **blocks}))
+
+
+def _rendered(template: Path, scripts: Mapping[str, str], context: Mapping[str, Any]) -> str:
+    """The text of a page, which allows the scripts that are given and no other."""
     page = (
-        environment()
-        .get_template(template)
+        environment(template.parent)
+        .get_template(template.name)
         .render(
-            **{**KIT, **context},
+            **{**KIT, **words_for(""), **context},
             links={},
-            charts=_json_script(charts),
             style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
             scripts={name: Markup(script) for name, script in scripts.items()},
-            script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()),
+            script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()) or "'none'",
         )
     )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -150,13 +178,3 @@ def _plotly() -> str:
 def _sha256(script: str) -> str:
     """The hash by which the page's content security policy knows its own scripts, so that no other one can run."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _json_script(value: Any) -> Markup:
-    """JSON that can stand inside a script element.
-
-    >>> _json_script({"name": "</script><b>&"})
-    Markup('{"name":"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e\\\\u0026"}')
-    """
-    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return Markup(plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

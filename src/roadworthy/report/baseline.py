@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from roadworthy.core.record import BaselineRecord, RunRecord
 from roadworthy.report.comparison import Change, Compared, load_comparison
+from roadworthy.report.facts import REPORT
 from roadworthy.report.reading import has_table, read_arrow
 from roadworthy.report.words import listing, number, plural, signed
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION
@@ -20,10 +22,18 @@ MOST_LINES = 10
 
 @dataclass(frozen=True)
 class BaselineFacts:
-    """The baseline as the record names it, and how the models of the run differ from its models."""
+    """The baseline as the record names it, and how the models of the run differ from its models.
+
+    `link` leads from the run's folder to the report of the baseline; it is empty where that report is not at hand.
+    """
 
     record: BaselineRecord
     compared: Compared
+
+    @property
+    def link(self) -> str:
+        """The address of the baseline's report from the folder of the run; empty where its record names none."""
+        return f"{quote(self.record.beside)}/{REPORT}" if self.record.beside else ""
 
     @property
     def regressions(self) -> tuple[Change, ...]:
@@ -105,4 +115,5 @@ def load_baseline(run: Path, record: RunRecord) -> BaselineFacts | None:
     if record.baseline is None:
         return None
     table = read_arrow(run, TABLE, None).to_pandas() if has_table(run, TABLE) else None
-    return BaselineFacts(record.baseline, load_comparison(table) if table is not None else Compared(()))
+    compared = load_comparison(table) if table is not None else Compared(())
+    return BaselineFacts(record.baseline, compared)

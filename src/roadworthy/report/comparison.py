@@ -22,6 +22,8 @@ from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NOT_COMPARED
 
 MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
+NOT_STORED = ("columns", "confidence")
+"""What a table says otherwise, or of all rows alike: intervals are at 95 %."""
 LEAST_SCALE = 0.02
 """The change at which colours are strongest where no change is larger."""
 
@@ -118,7 +120,8 @@ def load_comparison(table: pd.DataFrame) -> Compared:
     ()
     """
     kinds: dict[str, Any] = {"str": str, "float": float, "int": int}
-    makers = {field.name: kinds[str(field.type)] for field in fields(Change)} | {"level": plain_severity}
+    stored = [field for field in fields(Change) if field.name not in NOT_STORED]
+    makers = {field.name: kinds[str(field.type)] for field in stored} | {"level": plain_severity}
     return Compared(
         tuple(Change(**{name: make(row[name]) for name, make in makers.items()}) for row in table.to_dict("records"))
     )

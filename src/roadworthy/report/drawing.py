@@ -24,6 +24,8 @@ INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#56b4e9", "#7a4fd0")
 """One colour per model (after Okabe and Ito, who chose them for colour-blind readers)."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
+SHADES = (0.0, -0.35, 0.35, -0.6, 0.55, -0.18, 0.18, -0.48)
+"""How far the colours of the second, third, ... eight models are darkened (below 0) or lightened."""
 VALUE_AXIS = {"gridcolor": GRID, "zeroline": False, "fixedrange": True}
 """What most axes of values share."""
 
@@ -109,9 +111,32 @@ def marks(
     return shown | {"error_x": whiskers(cells) | {"width": 3, "color": colour}, "marker": {"color": colour, **marker}}
 
 
+def shaded(colour: str, shade: float) -> str:
+    """A colour mixed with black (a shade below 0) or white, as hexadecimal digits.
+
+    >>> shaded("#0072b2", 0.0), shaded("#0072b2", -1.0), shaded("#0072b2", 0.5)
+    ('#0072b2', '#000000', '#80b8d8')
+    """
+    channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    ground = 255 if shade > 0 else 0
+    return "#" + "".join(f"{round(channel + abs(shade) * (ground - channel)):02x}" for channel in channels)
+
+
+LOOKS = tuple(
+    (shaded(colour, shade), SYMBOLS[(index + turn) % len(SYMBOLS)])
+    for turn, shade in enumerate(SHADES)
+    for index, colour in enumerate(COLOURS)
+)
+"""Colour and mark of 64 models, no colour twice: legends hide a model in charts by its colour."""
+
+
 def look(index: int) -> tuple[str, str]:
-    """The colour and the mark of the model with an index."""
-    return COLOURS[index % len(COLOURS)], SYMBOLS[index % len(SYMBOLS)]
+    """The colour and the mark of the model with an index; they repeat from the 65th model on.
+
+    >>> look(0), look(8)
+    (('#0072b2', 'circle'), ('#004a74', 'square'))
+    """
+    return LOOKS[index % len(LOOKS)]
 
 
 def line_at(axis: str, value: float | None, dash: str = "dash") -> dict[str, Any]:

@@ -49,7 +49,7 @@ CLEAN = Condition(UNDISTURBED, 0)
 NOT_RUN = no_estimate("not part of this run")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JudgedRow:
     """One measurement of a criterion, and what follows from it, in words."""
 
@@ -342,7 +342,8 @@ def mean_of(values: Iterable[float], default: float = math.nan) -> float:
 
 def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
     criterion = Criterion.model_validate({name: entry[name] for name in Criterion.model_fields if name in entry})
-    rows = tuple(_judged(row, criterion.metric, facts) for row in entry["rows"])
+    metric = words_of(criterion.metric)
+    rows = tuple(_judged(row, criterion.figure, metric, facts) for row in entry["rows"])
     return CriterionFacts(
         criterion=criterion,
         status=entry["status"],
@@ -353,7 +354,7 @@ def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
     )
 
 
-def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
+def _judged(row: Row, figure: str, metric: Metric, facts: Facts) -> JudgedRow:
     where = dict(row["where"])
     if "model" in where:
         where["model"] = facts.named(where["model"], where.get("source", ""))
@@ -362,7 +363,7 @@ def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
     condition = ", ".join(f"{name} {value}" for name, value in where.items())
     return JudgedRow(
         where=condition,
-        finding=_finding(row, metric, condition),
+        finding=_finding(row, figure, condition),
         value=number(metric, _judged_value(row)),
         bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
         unit=row.get("unit", "objects").removeprefix("independent "),
@@ -375,11 +376,11 @@ def _judged_value(row: Row) -> float:
     return math.inf if row["value"] is None and row["lo"] is not None else number_of(row["value"])
 
 
-def _finding(row: Row, metric: str, condition: str) -> str:
+def _finding(row: Row, figure: str, condition: str) -> str:
     """The sentence of a judged row without the metric and its numbers, where it begins with them as they are stored."""
     numbers = [number_of(row[name]) for name in ("value", "lo", "hi")]
     stored = ", ".join(f"{name} {value}" for name, value in row["where"].items())
-    start = "{} {:.4f} [{:.4f}, {:.4f}]".format(metric, *numbers) + (f" ({stored})" if stored else "")
+    start = "{} {:.4f} [{:.4f}, {:.4f}]".format(figure, *numbers) + (f" ({stored})" if stored else "")
     if not row["because"].startswith(start):
         return str(row["because"])
     rest = row["because"].removeprefix(start).removeprefix(":").strip()

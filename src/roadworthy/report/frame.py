@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from roadworthy.report.facts import Facts
-from roadworthy.report.page import ModelWords, Page
+from roadworthy.core.grouping import grouped
+from roadworthy.report.facts import WORST, Facts
+from roadworthy.report.page import ModelWords, Page, WorstCondition
 from roadworthy.report.questions import answer_lines as answer_lines
 from roadworthy.report.words import listing, plural, whole
 from roadworthy.statistics import Estimate
@@ -26,12 +27,22 @@ SHORT_HASH = 12
 
 
 @dataclass(frozen=True)
+class Topic:
+    """What one page says of a model, in brief: the sentence that comes first, and the rest of them."""
+
+    title: str
+    first: str
+    rest: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Line(ModelWords):
-    """A line of the summary: a model (of a source), and what all pages say of it."""
+    """A line of the summary: a model (of a source), and what all pages say of it; `topics` hold it page by page."""
 
     model: str = ""
     source: str | None = None
     colour_index: int | None = None
+    topics: tuple[Topic, ...] = ()
 
 
 def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
@@ -47,7 +58,8 @@ def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
         # A model has one colour in all charts only where every page is about all models.
         coloured = len(part.models) > 1 and all(tuple(page.models) == part.models for page in own)
         for index, model in enumerate(part.models):
-            known = [page.models[model] for page in own if model in page.models]
+            speaking = [page for page in own if model in page.models]
+            known = [page.models[model] for page in speaking]
             if not known:
                 continue
             leads = bool(own) and own[0].title == leading.title and model in own[0].models
@@ -55,8 +67,27 @@ def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
             sentences = (*known[0].sentences, *(sentence for later in known[1:] for sentence in later.brief))
             brief = tuple(sentence for model_words in known for sentence in model_words.brief)
             rule = " ".join(model_words.rule for model_words in known if model_words.rule)
-            lines.append(Line(figures, sentences, brief, rule, model, part.source, index if coloured else None))
+            briefs = [(page.title, page.models[model].brief) for page in speaking]
+            topics = tuple(_topic(title, in_brief) for title, in_brief in briefs if in_brief)
+            colour_index = index if coloured else None
+            lines.append(Line(figures, sentences, brief, rule, model, part.source, colour_index, topics))
     return lines
+
+
+def _topic(title: str, brief: Sequence[str]) -> Topic:
+    """What a page says of a model in brief, without the title where its first sentence opens with it.
+
+    >>> _topic("Localization", ("Localization: IoU is lowest in fog.", "It is sure."))
+    Topic(title='Localization', first='IoU is lowest in fog.', rest=('It is sure.',))
+    """
+    return Topic(title, brief[0].removeprefix(f"{title}: "), tuple(brief[1:]))
+
+
+def worst_conditions(pages: Sequence[Page], count: int = WORST) -> list[tuple[Page, WorstCondition]]:
+    """The worst conditions for the first screen: of the first page that ranks some, or of it for every source."""
+    leading = next((page for page in pages if page.worst), None)
+    known = [(page, own) for page in pages if leading and page.name == leading.name for own in page.worst]
+    return sorted(known, key=lambda entry: entry[1].estimate.value)[:count]
 
 
 def data_words(facts: Facts) -> str:
@@ -76,7 +107,7 @@ def verdict_line(facts: Facts) -> str:
 
 def decision_mark(facts: Facts) -> str:
     """What must be said of who decided on the thresholds: nobody, since they are examples or no name is there."""
-    if facts.decision is not None:
+    if facts.decision is not None and (facts.decision.example or facts.decision.words()):
         return EXAMPLE if facts.decision.example else ""
     return NO_NAME if facts.answers and facts.criteria else ""
 
@@ -163,10 +194,14 @@ def notes(facts: Facts) -> list[str]:
     """What a reader must know about the data before trusting a number."""
     data = facts.data
     lines = list(data.notes)
-    for protocol, own in facts.record.protocols.items():
-        for source, part in own.sources.items():
-            if facts.source in (None, source):
-                lines += [f"Left out of {protocol}: {reason}." for reason in part.left_out.values()]
+    left_out = grouped(
+        (reason, protocol)
+        for protocol, own in facts.record.protocols.items()
+        for source, part in own.sources.items()
+        if facts.source in (None, source)
+        for reason in part.left_out.values()
+    )
+    lines += [f"Left out of {listing([*dict.fromkeys(names)])}: {reason}." for reason, names in left_out.items()]
     if data.bad_images:
         lines.append(f"Unreadable and left out of every figure: {plural(len(data.bad_images), 'image')}.")
     for role, seen in (("test", data.seen), ("validation", data.validation_seen)):

@@ -74,7 +74,7 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[:half]} ... {name[-half:]}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table whose cells are Markdown already; a blank line follows it."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
@@ -98,10 +98,10 @@ def verdict_markdown(verdict: Mapping[str, Any], record: RunRecord, findings: Se
     lines += _failures(verdict["failed"])
     if verdict.get("questions"):
         answers = [(MARKS[answer["status"]], code(answer["question"])) for answer in verdict["questions"]]
-        lines += _table(("result", "question"), answers)
+        lines += table(("result", "question"), answers)
     if criteria:
-        head = ("result", "criterion", "metric", "value", "bounds", "threshold", "decided by")
-        lines += _table(head, (_criterion_row(entry) for entry in criteria[:MOST_CRITERIA]))
+        head = ("result", "criterion", "metric", "value", "bounds", "threshold", "evidence", "decided by")
+        lines += table(head, (_criterion_row(entry) for entry in criteria[:MOST_CRITERIA]))
         lines += _more(len(criteria) - MOST_CRITERIA, "criteria, all of them in verdict.json")
         remarks = [f"- {code(entry['id'])}: {text(entry['remark'])}" for entry in criteria if entry["remark"]]
         lines += [*remarks, ""] if remarks else []
@@ -136,7 +136,8 @@ def _failures(failed: Sequence[Mapping[str, Any]]) -> list[str]:
 def _required(entry: Mapping[str, Any], metric: Metric) -> str:
     """The threshold of a criterion in words."""
     side = "at_least" if entry.get("at_least") is not None else "at_most"
-    return f"{side.replace('_', ' ')} {number(metric, entry[side])}"
+    worse = " worse than the baseline" if entry.get("against") else ""
+    return f"{side.replace('_', ' ')} {number(metric, entry[side])}{worse}"
 
 
 def _distance(entry: Mapping[str, Any], row: Mapping[str, Any]) -> float:
@@ -166,10 +167,15 @@ def _condition(row: Mapping[str, Any]) -> str:
 def _criterion_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     metric, row = words_of(entry["metric"]), decisive_row(entry)
     value, limits = _figures(row, metric)
-    confidence = f"{limits} ({100 * entry['confidence']:g} %)" if row["lo"] is not None else limits
+    level = 100 * row.get("confidence", entry["confidence"])
+    confidence = f"{limits} ({level:.5g} %)" if row["lo"] is not None else limits
     name = code(entry["id"]) + (f" {text(_short(entry['hazard']))}" if entry["hazard"] else "")
+    if entry.get("triggering_condition"):
+        name += f" (triggered by: {text(_short(entry['triggering_condition']))})"
+    target = f" of {whole(entry['min_groups'])} required" if entry.get("min_groups", 1) > 1 else ""
+    evidence = f"{whole(row['groups'])}{target} {text(row['unit'])}"
     shown = (MARKS[entry["status"]], name, text(metric.label), value, confidence, _required(entry, metric))
-    return (*shown, _condition(row))
+    return (*shown, evidence, _condition(row))
 
 
 def _unmet_conditions(criteria: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -184,7 +190,7 @@ def _unmet_conditions(criteria: Sequence[Mapping[str, Any]]) -> list[str]:
         metric = words_of(entry["metric"])
         figures = (*_figures(row, metric), _required(entry, metric))
         cells.append((MARKS[row["status"]], code(entry["id"]), _condition(row), *figures))
-    lines = _table(("result", "criterion", "condition", "value", "bounds", "threshold"), cells)
+    lines = table(("result", "criterion", "condition", "value", "bounds", "threshold"), cells)
     lines += _more(len(rows) - MOST_CONDITIONS, "in verdict.json")
     return _folded(f"The worst of {plural(len(rows), 'condition')} that do not meet a criterion", lines)
 
@@ -245,4 +251,4 @@ def _change_table(changes: Sequence[Change], several: bool, *, results: bool = F
         first = [*([change.result] if results else []), *([code(change.model)] if several else [])]
         shown = [code(change.where), text(change.family), *values, signed(change.change), interval]
         rows.append([*first, *shown, p_value(change.p_holm)])
-    return _table(head, rows)
+    return table(head, rows)

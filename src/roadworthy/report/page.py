@@ -8,7 +8,7 @@ pages of a report collide, nor two copies of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from markupsafe import Markup
 from roadworthy.metrics import Metric, metrics_of
 from roadworthy.report import drawing, words
 from roadworthy.report.facts import Facts
+from roadworthy.report.packing import pack_tables, table_end
 from roadworthy.report.reading import read_arrow
 from roadworthy.statistics import Estimate
 
@@ -39,11 +40,19 @@ def chart_names(charts: drawing.Charts, start: str) -> list[str]:
 
 
 def words_for(protocol: str) -> dict[str, Callable[..., Any]]:
-    """The functions of the kit that speak of metrics by name, each metric as this protocol means it."""
-    own = metrics_of(protocol)
+    """The functions of the kit that speak of metrics by name, each metric as this protocol means it.
 
-    def words_of(metric: str) -> Metric:
-        return words.words_of(metric, own)
+    A metric is looked up once, as it is known then: make them anew for every page.
+    """
+    own = metrics_of(protocol)
+    known: dict[str, Metric] = {}
+
+    def words_of(metric: str | Metric) -> Metric:
+        if isinstance(metric, Metric):
+            return metric
+        if metric not in known:
+            known[metric] = words.words_of(metric, own)
+        return known[metric]
 
     return {
         "words_of": words_of,
@@ -55,14 +64,18 @@ def words_for(protocol: str) -> dict[str, Callable[..., Any]]:
 
 KIT = {
     "prefix": "",
+    "test_limits": "",
+    "page_sentences": (),
+    "page_models": {},
     "few_models": FEW_MODELS,
-    "colours": drawing.COLOURS,
+    "colours": tuple(colour for colour, _ in drawing.LOOKS),
     "chart_names": chart_names,
     "whole": words.whole,
     "plural": words.plural,
     "listing": words.listing,
     "signed": words.signed,
     "p_value": words.p_value,
+    "table_end": table_end,
     **words_for(""),
 }
 
@@ -82,17 +95,20 @@ class ModelWords:
 
 @dataclass(frozen=True)
 class Answer:
-    """The class that a model answered to an image, with its confidence, and whether it is the true one."""
+    """The class that a model answered to an image, with its confidence, and whether it is the true one.
+
+    `right` is None where the image shows none of the classes, so that no answer is right or wrong.
+    """
 
     model: str
     prediction: str
     confidence: float
-    right: bool
+    right: bool | None
 
 
 @dataclass(frozen=True)
 class AnsweredImage:
-    """An image as a data URI, its true class, and what the models answered to it."""
+    """An image as a data URI, its true class (empty where it has none), and what the models answered to it."""
 
     uri: str
     label: str
@@ -114,12 +130,36 @@ class HardCase:
 
 
 @dataclass(frozen=True)
+class WorstCondition:
+    """One of the worst conditions as the first screen names it: the lowest value that any model has there."""
+
+    condition: str
+    model: str
+    metric: str
+    estimate: Estimate
+
+
+def worst_conditions(
+    metric: str, cells: Iterable[tuple[object, Sequence[tuple[str, Estimate]]]]
+) -> tuple[WorstCondition, ...]:
+    """Of each condition, given with the values of all models, the lowest; one without a value is left out."""
+    worst = []
+    for condition, figures in cells:
+        measured = [(model, cell) for model, cell in figures if not cell.missing]
+        if measured:
+            model, lowest = min(measured, key=lambda figure: figure[1].value)
+            worst.append(WorstCondition(str(condition), model, metric, lowest))
+    return tuple(worst)
+
+
+@dataclass(frozen=True)
 class Page:
     """What the protocol `name` shows of a run, or of one source of it.
 
     `draw` gives the charts by the id of their element (a terminal does not ask for them), `context` is what the
     template shows besides. `models` and `sentences` go to the summary (`brief` where other pages stand beside it),
-    `details` (name, text) to the head of the report, `headline` to a terminal. `links` are the labels of its sections
+    `details` (name, text) to the head of the report, `headline` to a terminal. `worst` are its worst conditions, the
+    worst first, for the first screen. `links` are the labels of its sections
     by their anchor, which the template gives when it is rendered.
     """
 
@@ -135,6 +175,7 @@ class Page:
     headline: tuple[str, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
     provenance: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    worst: tuple[WorstCondition, ...] = ()
     links: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
@@ -164,7 +205,7 @@ class Page:
         template = environment(self.template.parent).get_template(self.template.name)
         page_values = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
         module = template.make_module({**KIT, **words_for(self.name), **self.context, **page_values})
-        return {part: Markup(getattr(module, part, str)()) for part in PARTS}
+        return {part: Markup(pack_tables(getattr(module, part, str)())) for part in PARTS}
 
 
 def plain_page(name: str, run: Path, facts: Facts, about: str) -> Page:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,11 +51,17 @@ def has_table(run: Path, name: str) -> bool:
     return inside(run, "tables", f"{name}.parquet").is_file()
 
 
-def read_arrow(run: Path, name: str, source: str | None) -> Any:
-    """A stored table, or its rows of one source, without that column, where a run has several."""
+def read_arrow(
+    run: Path, name: str, source: str | None, columns: Sequence[str] | None = None, encoded: bool = False
+) -> Any:
+    """A stored table, or its rows of one source, without that column, where a run has several.
+
+    `columns` are those to read, all where it is None. With `encoded`, texts stay dictionaries (`parquet_table`), for
+    tables of millions of rows.
+    """
     path = inside(run, "tables", f"{name}.parquet")
     try:
-        table = parquet_table(path)
+        table = parquet_table(path, columns if columns is None or source is None else ["source", *columns], encoded)
         return table if source is None else table.filter(pc.field("source") == source).drop_columns(["source"])
     except (OSError, ValueError) as error:
         raise InputError(

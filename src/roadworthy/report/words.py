@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from roadworthy.core.errors import UnknownName
 from roadworthy.metrics import Metric, find_metric
@@ -122,6 +122,41 @@ def listing(items: Sequence[str]) -> str:
     ('fog, rain and snow', 'fog')
     """
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def first_of(items: Sequence[str], most: int = 25) -> str:
+    """As `listing`, where there are many only the first of them and how many more there are.
+
+    >>> first_of(["fog", "rain", "snow", "blur"], most=2), first_of(["fog", "rain"], most=2)
+    ('fog, rain and 2 more', 'fog and rain')
+    """
+    return listing(items if len(items) <= most else [*items[:most], f"{whole(len(items) - most)} more"])
+
+
+def setting_text(value: object) -> str:
+    """The value of a setting as people read it; what was left unset in it is not named.
+
+    >>> setting_text({"fog": {"shift": "fog", "level": 3, "merge": {}, "near": None, "labels": True}, "own": {}})
+    'fog (shift fog, level 3, labels yes), own'
+    >>> setting_text(False), setting_text([]), setting_text(["a", 0.5]), setting_text(None)
+    ('no', 'none', 'a, 0.5', 'none')
+    """
+    if value is None or value in ({}, [], ()):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(_named_setting(str(name), own) for name, own in value.items() if own is not None)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(setting_text(own) for own in value)
+    return str(value)
+
+
+def _named_setting(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        known = {key: own for key, own in value.items() if own not in (None, {}, [])}
+        return f"{name} ({setting_text(known)})" if known else name
+    return f"{name} {setting_text(value)}"
 
 
 def _decimal(value: float, digits: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,11 @@ class BreakPoints(base.Protocol):
     further_questions = frozenset({"conditions"})
     metrics = METRICS
     summary = "From which severity of a shift on a metric misses its threshold, with bounds, and its curve up to there."
+    limits = (
+        "Severity is a scale of its own for every shift: a lower break point does not make a shift more dangerous. "
+        "Between two severities of the grid a curve could dip and come back unseen. Bounds say what other images of "
+        "the same kind would show, not what real weather does."
+    )
 
     def inlined(self, settings: Settings, base: Path) -> Settings:
         """With the level tables that lie in files."""
@@ -53,6 +58,11 @@ class BreakPoints(base.Protocol):
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
         return base.Planned(plan_cases(NAME, _planned_stimuli(settings, bench, settings.repeats), bench))
+
+    def row_facts(self, case: base.KnownCase) -> Mapping[str, Any]:
+        """The model, the shift and its severity."""
+        stimulus = case.stimulus
+        return {"model": case.system, "shift": stimulus.name, "severity": stimulus.level, "repeat": stimulus.repeat}
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""

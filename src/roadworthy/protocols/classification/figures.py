@@ -37,7 +37,7 @@ def charts(facts: ClassificationFacts) -> drawing.Charts:
             charts_by_id[f"confusion-{index}"] = [confusion_matrix(facts, model, c) for c in facts.shown(model)]
     if facts.shifts:
         charts_by_id["curve-all"] = [average_curve(facts, metric) for metric in facts.metrics]
-        for index, shift in enumerate(facts.shifts):
+        for index, shift in enumerate(facts.shown_shifts):
             charts_by_id[f"curve-{index}"] = [curve(facts, shift, metric) for metric in facts.metrics]
         charts_by_id["drop-ranking"] = [drop_ranking(facts, metric) for metric in facts.drops]
     return charts_by_id
@@ -46,16 +46,18 @@ def charts(facts: ClassificationFacts) -> drawing.Charts:
 def heat_map(facts: ClassificationFacts, model: str, metric: str) -> drawing.View:
     """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
 
+    known = words_of(metric)
+
     def square(condition: Condition) -> drawing.Square:
         cell = facts.cell(model, condition, metric)
-        return drawing.square(metric, cell, f"<b>{drawing.text(condition)}</b><br>{drawing.value_text(metric, cell)}")
+        return drawing.square(known, cell, f"<b>{drawing.text(condition)}</b><br>{drawing.value_text(known, cell)}")
 
-    rows = [[CLEAN, *(Condition(shift, level) for level in facts.levels)] for shift in facts.shifts]
+    rows = [[CLEAN, *(Condition(shift, level) for level in facts.levels)] for shift in facts.shown_shifts]
     traces = drawing.heat_map([[square(c) for c in row] for row in rows], *_colour_range(facts, metric))
-    layout = drawing.layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
+    layout = drawing.layout_of(height=70 + 34 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     title = {"text": "level", "font": {"size": 11, "color": drawing.MUTED}, "standoff": 4}
     layout["xaxis"] = drawing.names_axis(["clean", *facts.levels], side="top", title=title)
-    layout["yaxis"] = drawing.names_axis(facts.shifts, 16, autorange="reversed")
+    layout["yaxis"] = drawing.names_axis(facts.shown_shifts, 16, autorange="reversed")
     return drawing.view(words_of(metric).label, traces, layout)
 
 
@@ -64,7 +66,7 @@ def curve(facts: ClassificationFacts, shift: str, metric: str) -> drawing.View:
 
     A dashed line marks the threshold of accuracy where all models share one.
     """
-    levels = sorted({c.level for c in facts.conditions if c.shift == shift})
+    levels = facts.levels_of[shift]
     lines = []
     for model in facts.models:
         points: list[tuple[float, Estimate]] = [(0, facts.cell(model, CLEAN, metric))]
@@ -82,7 +84,8 @@ def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
     lines = []
     for model in facts.models:
         points: list[tuple[float, Estimate]] = [(0, facts.cell(model, CLEAN, metric))]
-        points += [(level, cell) for (name, level, m), cell in facts.by_level.items() if (name, m) == (model, metric)]
+        levels = [level for level in facts.levels if (model, level, metric) in facts.by_level]
+        points += [(level, facts.by_level[model, level, metric]) for level in levels]
         lines.append(sorted(points, key=lambda point: point[0]))
     return _curve_view(facts, metric, lines)
 
@@ -90,7 +93,7 @@ def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
 def _curve_view(
     facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[float, Estimate]]]
 ) -> drawing.View:
-    traces = []
+    traces, known = [], words_of(metric)
     dodge = 0.07
     for model_index, points in enumerate(lines):
         offset = dodge * (model_index - (len(lines) - 1) / 2)
@@ -98,7 +101,7 @@ def _curve_view(
         name = facts.named(facts.models[model_index])
         shown = drawing.trace(
             "scatter",
-            [drawing.hover_text(name, f"level {level}", metric, cell) for level, cell in points],
+            [drawing.hover_text(name, f"level {level}", known, cell) for level, cell in points],
             mode="lines+markers",
             x=[level + offset for level, _ in points],
             y=[drawing.plain(cell.value) for _, cell in points],
@@ -124,7 +127,8 @@ def _curve_view(
 def drop_ranking(facts: ClassificationFacts, metric: str) -> drawing.View:
     """Shifts by how much worse a metric is than undisturbed, averaged over levels, with bounds; hardest at the top."""
     nothing = Estimate(math.nan)
-    rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
+    shown_shifts = facts.shown_shifts
+    rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in shown_shifts}
     order = sorted(rows, key=lambda shift: max((c.value for c in rows[shift] if not c.missing), default=math.inf))
     traces = []
     for model_index, model in enumerate(facts.models):
@@ -286,13 +290,10 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return [f"{label} ({index})" if occurrences[label] > 1 else label for index, label in enumerate(labels)]
 
 
-def _measured(facts: ClassificationFacts, metric: str) -> list[Estimate]:
-    return [cell for (_, _, name), cell in facts.cells.items() if name == metric and not cell.missing]
-
-
 def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
     """The same colours for every model. Where less is worse the scale is turned, so that darker is always worse."""
-    values = [cell.value for cell in _measured(facts, metric)] or [0.0]
+    extent = facts.extent(metric)
+    values = [extent.low, extent.high] if extent else [0.0]
     better = higher_is_better(metric)
     if better:
         turned = [(1 - share, colour) for share, colour in reversed(WORSE_IS_DARKER)]
@@ -303,5 +304,6 @@ def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float
 
 def _value_range(facts: ClassificationFacts, metric: str) -> list[float]:
     """One range for all curves of a metric, so that they compare."""
-    ends = drawing.ends_of(_measured(facts, metric))
+    extent = facts.extent(metric)
+    ends = [extent.lowest_end, extent.highest_end] if extent else [0.0, 1.0]
     return drawing.padded(min([*ends, 0.0]) if higher_is_better(metric) is False else min(ends), max(ends))

@@ -52,6 +52,8 @@ def why_no_mean(criterion: Criterion, metric: Metric) -> str:
         return "it speaks of some of the images"
     if metric.drop_of:
         return f"{metric.name} compares two cases"
+    if criterion.against:
+        return "it is judged against a baseline"
     if criterion.over == "pooled":
         return "its conditions are pooled"
     if metric.of_images is None:

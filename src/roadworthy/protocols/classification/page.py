@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
-from roadworthy.protocols.classification import decided, figures, words
+from roadworthy.protocols.classification import decided, figures, numbers, words
 from roadworthy.protocols.classification.condition_facts import condition_charts, load_by_condition
-from roadworthy.protocols.classification.facts import WHOLE_MATRIX, load_classification
+from roadworthy.protocols.classification.facts import ROLE, WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
 from roadworthy.protocols.repeat_analysis import facts as differences
 from roadworthy.protocols.repeat_analysis.figures import difference_charts
 from roadworthy.report.facts import CLEAN, Facts
-from roadworthy.report.page import Page
+from roadworthy.report.page import Page, worst_conditions
 
 
 def page(name: str, run: Path, stored: Facts) -> Page:
@@ -39,7 +39,17 @@ def page(name: str, run: Path, stored: Facts) -> Page:
             | scatter_charts(scatter, facts)
             | decided.stopping_charts(stopping)
         ),
-        {"summary": words, "differences": tested, "scatter": scatter, "difference_words": differences, **context},
+        {
+            "summary": words,
+            "numbers": numbers,
+            "differences": tested,
+            "scatter": scatter,
+            "difference_words": differences,
+            **context,
+        },
         models={model: words.summarise(facts, model) for model in facts.models},
+        worst=worst_conditions(
+            ROLE, ((c, [(m, facts.cell(m, c, ROLE)) for m in facts.models]) for c in facts.hardest(facts.ranked))
+        ),
         headline=(*chance, *words.headline(facts), *([stopping.saving()] if stopping else [])),
     )

@@ -11,7 +11,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
-from roadworthy.metrics import Metric
+from roadworthy.metrics import Metric, mean_confidence
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.answers import FIGURES
 from roadworthy.protocols.classification.human import QuizImages, check_answers, read_answers
@@ -53,10 +53,17 @@ class Classification(base.Protocol):
     table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
+    pools_changes = True
     metrics = METRICS
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
+    limits = (
+        "Shifts are drawn onto images, not filmed: a failure shows a weakness, a pass only that this one was not "
+        "found. Levels of different shifts are not equally hard. What the model does with images that show none of "
+        "its classes is not asked here."
+    )
     repeat_questions = QUESTIONS
     question_figures = FIGURES
+    label_free = frozenset({mean_confidence.name})
     suites: ClassVar[Mapping[str, Settings]] = {
         "quick@1": Settings(levels=[1, 3, 5]),
         "standard@1": Settings(),

@@ -213,7 +213,7 @@ class GrowingObjects(Objects):
         means = [self._mean([cell], name) for cell in (before, after)]
         room, counted = high - low, self.counted
         bets = group_bets(means[1] - means[0], self.index[:counted], self.looks.largest_group, -room, room)
-        estimate = bounded_mean(bets, -room, room, CONFIDENCE).scaled(factor)
+        estimate = bounded_mean(bets, -room, room, change.confidence).scaled(factor)
         most = max(bets.evidence(0.5), bets.mirrored().evidence(0.5))
         return replace(
             change,

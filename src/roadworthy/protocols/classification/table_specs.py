@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roadworthy.core.tables import ESTIMATE, TableSpec
+from roadworthy.core.tables import ANSWER, ESTIMATE, TableSpec
 
 NAME = "classification"
 CELL = ("model", "shift", "level")
@@ -129,7 +129,7 @@ GALLERY_ANSWERS = TableSpec(
     f"{NAME}_gallery_answers",
     "What one model answered, in the first repeat, to one image of the gallery: `image` counts from 0 in its picture.",
     key=(*CELL, "image"),
-    columns=(*CELL, "image", "id", "label", "prediction", "confidence"),
+    columns=(*CELL, *ANSWER),
 )
 MISTAKES = TableSpec(
     f"{NAME}_mistakes",
@@ -137,9 +137,15 @@ MISTAKES = TableSpec(
     key=(*CELL, "id"),
     columns=(*CELL, "id", "label", "prediction", "confidence", "p_label", "media"),
 )
+CLASSES = TableSpec(
+    f"{NAME}_classes",
+    "An undisturbed image that stands for one class: it is number `image` (from 0) of the `images` in `media`.",
+    key=("class",),
+    columns=("class", "id", "media", "image", "images"),
+)
 
 TABLE_SPECS = (
     *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
     *(HUMAN, BY_CONDITION, BY_CONDITION_OVERALL, CONDITION_COLUMNS, STOPPING, LOOKS),
-    *(GALLERY, GALLERY_ANSWERS, MISTAKES),
+    *(GALLERY, GALLERY_ANSWERS, MISTAKES, CLASSES),
 )

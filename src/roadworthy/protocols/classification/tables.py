@@ -22,7 +22,8 @@ from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired
-from roadworthy.protocols.classification import by_condition, corruption_error, table_specs
+from roadworthy.protocols.classification import by_condition, corruption_error, in_service, table_specs
+from roadworthy.protocols.classification.against import where_of, worsening
 from roadworthy.protocols.classification.deciding import decide
 from roadworthy.protocols.classification.detail_rows import confusion_rows, recall_rows, reliability_rows
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
@@ -38,7 +39,8 @@ from roadworthy.protocols.classification.stopped import (
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
 from roadworthy.protocols.classification.table_specs import CELL
 from roadworthy.protocols.condition_slices import Slice, Slicing, asked_slices, is_of_data, slice_where
-from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.protocols.in_service import Watchable
+from roadworthy.protocols.pictures import save_classes, save_gallery, save_mistakes
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, sign_flip_p
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -220,19 +222,24 @@ class Evidence(base.Evidence):
         conditions = {case.stimulus.key: (case.stimulus.name, case.stimulus.level) for case in self.cases}
         return [*people_rows(self.human, conditions, images), *model_rows(self.human, self.cases, images)]
 
+    def in_service(self) -> list[Watchable]:
+        """How certain each model is of undisturbed images, and which classes it answers."""
+        return [*in_service.watchables(self)]
+
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A gallery of the shifts with the answers to it, and the most confident mistakes."""
+        """A gallery of the shifts with the answers to it, the most confident mistakes, and a picture of each class."""
         gallery, answers = save_gallery(self, cases, media)
         rows = {
             table_specs.GALLERY: gallery,
             table_specs.GALLERY_ANSWERS: answers,
             table_specs.MISTAKES: save_mistakes(self, cases, media),
+            table_specs.CLASSES: save_classes(cases[0].showing, media) if cases else [],
         }
         return {spec.name: spec.frame(part) for spec, part in rows.items()}
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every shift at every level by each of the metrics; both must have been tested on the same images."""
-        if not self._shown_alike(other):
+        if not self.shown_alike(other):
             raise InputError(f"{before} and {after} were tested on other images: they cannot be paired")
         shown = [_conditions(system) for system in (before, after)]
         for condition, level in dict.fromkeys([*shown[0], *shown[1]]):
@@ -240,7 +247,7 @@ class Evidence(base.Evidence):
             obstacle = not_paired((before, after), shown, (condition, level))
             obstacle = obstacle or self.failures.get(key_before, "") or other.failures.get(key_after, "")
             for metric in (find_metric(name, self.metrics) for name in metrics):
-                change = PairedChange(condition, level, metric.name, reason=obstacle)
+                change = after.change(condition, level, metric.name, key_after.where(), obstacle)
                 cells = None if obstacle else (self.cells[key_before], other.cells[key_after])
                 growing = cells and self._common(other, key_before, key_after)
                 if cells and growing and (growing.stopped or metric.mean_over_objects):
@@ -248,7 +255,7 @@ class Evidence(base.Evidence):
                 else:
                     yield self._changed(change, metric, *cells) if cells else change
 
-    def _shown_alike(self, other: Self) -> bool:
+    def shown_alike(self, other: Self) -> bool:
         """Whether both were shown the same images, or one of them the first of those that the other was."""
         alike = min(len(self.ids), len(other.ids)) if self.watched or other.watched else None
         same = self.ids[:alike] == other.ids[:alike] and self.groups[:alike] == other.groups[:alike]
@@ -285,7 +292,7 @@ class Evidence(base.Evidence):
         low, high = whole.limits(len(self.class_names))
         room = (high - low) * factor
         differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
-        interval = mean_interval(differences.clip(-room, room), self.objects, -room, room)
+        interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, change.confidence)
         if metric.proportion:
             differences = np.rint(differences * math.lcm(*(len(cell.values[metric.name]) for cell in (before, after))))
         sums = np.bincount(self.objects, differences, self.group_count)
@@ -293,20 +300,31 @@ class Evidence(base.Evidence):
         change = replace(change, change=change.after - change.before, lo=interval.lo, hi=interval.hi)
         return replace(change, p=p, method="sign flips by group")
 
+    def worsening(
+        self, baseline: Self, before: Compared, after: Compared, criterion: Criterion, metric: Metric
+    ) -> list[Measurement]:
+        """How much worse than the baseline: per cell, or over all cells where `over` is pooled, or of each slice."""
+        shown = [_conditions(system) for system in (before, after)]
+        return worsening(self, baseline, (before, after), shown, criterion, metric)
+
+    def selections(self, criterion: Criterion) -> tuple[Sequence[Slice], list[list[CellKey]]]:
+        """The slices that a criterion asks for, and the cells that are judged together; an `InputError` where none."""
+        check_metric(criterion, self.metrics)
+        asked = asked_slices(self.slicing.breakdown, criterion, CELL)
+        matching = select(self.keys, asked.criterion)
+        return asked.slices, [matching] if criterion.over == "pooled" else [[key] for key in matching]
+
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion: a measurement per cell, or one for all where `over` is pooled.
 
         Where it names conditions of the data, the same of each slice that it asks for.
         """
-        check_metric(criterion, self.metrics)
-        asked = asked_slices(self.slicing.breakdown, criterion, CELL)
-        matching = select(self.keys, asked.criterion)
-        selections = [matching] if criterion.over == "pooled" else [[key] for key in matching]
-        if not asked.slices:
+        slices, selections = self.selections(criterion)
+        if not slices:
             return [self._measurement(keys, criterion, confidence) for keys in selections]
         return [
             measured
-            for chosen in asked.slices
+            for chosen in slices
             for measured in self._measured_within(chosen, selections, criterion, confidence)
         ]
 
@@ -347,8 +365,7 @@ class Evidence(base.Evidence):
             estimate = self.drop(keys, baseline, metric.drop_of, confidence)
         else:
             estimate = self.estimate(keys, metric, confidence)
-        where = keys[0].where() if len(keys) == 1 else {"conditions": f"{len(keys)} pooled"}
-        return Measurement(where, estimate, proportion=metric.proportion and not self.growing(keys))
+        return Measurement(where_of(keys), estimate, proportion=metric.proportion and not self.growing(keys))
 
 
 def _conditions(system: Compared) -> dict[tuple[str, float], str]:

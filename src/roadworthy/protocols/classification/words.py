@@ -12,11 +12,12 @@ import numpy as np
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
 from roadworthy.metrics.base import DROP
+from roadworthy.protocols.answered_pictures import answered_images
 from roadworthy.protocols.classification.facts import ROLE, ClassificationFacts, ClassRecall, Strip
 from roadworthy.protocols.classification.table_specs import NAME
 from roadworthy.report.facts import CLEAN, NOT_RUN, Condition, bounded, metrics_without_value
-from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
-from roadworthy.report.words import MISSING, NO_BREAK, listing, number, plural, whole
+from roadworthy.report.page import AnsweredImage, HardCase, ModelWords
+from roadworthy.report.words import MISSING, NO_BREAK, first_of, listing, number, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 
@@ -27,6 +28,8 @@ TOLERATED_LOSS = 0.05
 CALIBRATED = 0.02
 """An expected calibration error that is called well calibrated."""
 EVERYWHERE = "at every level"
+BRIEF = 12
+"""So many shifts are named in a line on one model among many."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _rules(thresholds: Mapping[str, Threshold]) -> str:
     for threshold, names in shifts.items():
         limit = _percent(threshold.value)
         if len(shifts) > 1:
-            limit = f"{limit} for {listing(names)}" if threshold.criterion else f"otherwise {limit}"
+            limit = f"{limit} for {first_of(names)}" if threshold.criterion else f"otherwise {limit}"
         parts.append(f"{limit}, {threshold.rule}")
     return f"Threshold: {'; '.join(parts)}." if parts else ""
 
@@ -133,7 +136,7 @@ class Fall:
         >>> Fall("95 %", False, EVERYWHERE, ("fog",)).sentence()
         'Accuracy is below 95 % at every level of fog.'
         """
-        names = listing(self.shifts)
+        names = first_of(self.shifts)
         if not self.where:
             return f"Accuracy stays at {self.limit} or above at every level measured of {names}."
         if self.where == EVERYWHERE:
@@ -149,7 +152,7 @@ def _falls(facts: ClassificationFacts, model: str, thresholds: Mapping[str, Thre
     shifts_by_fall: dict[tuple[float, str, bool, str], list[str]] = {}
     for shift in facts.shifts:
         limit = thresholds[shift].value
-        levels = [c.level for c in facts.conditions if c.shift == shift]
+        levels = list(facts.levels_of[shift])
         values = {level: facts.cell(model, Condition(shift, level), ROLE).value for level in levels}
         measured = [level for level in levels if not math.isnan(values[level])]
         below = [level for level in measured if values[level] < limit]
@@ -184,13 +187,13 @@ def _brief(falls: Sequence[Fall]) -> Iterator[str]:
     ['Below 95 %: snow and rain at every level; fog at level 5.']
     """
     for limit in dict.fromkeys(fall.limit for fall in falls):
-        below = [f"{listing(fall.shifts)} {fall.where}" for fall in falls if fall.limit == limit and fall.where]
+        below = [f"{first_of(fall.shifts, BRIEF)} {fall.where}" for fall in falls if fall.limit == limit and fall.where]
         yield f"Below {limit}: {'; '.join(below)}." if below else f"Never below {limit}."
 
 
 def _unmeasured(facts: ClassificationFacts, model: str) -> list[str]:
     gaps = grouped((c.shift, str(c.level)) for c in facts.conditions if facts.cell(model, c, ROLE).missing)
-    words = listing([f"{shift} level {listing(levels)}" for shift, levels in gaps.items()])
+    words = first_of([f"{shift} level {listing(levels)}" for shift, levels in gaps.items()])
     return [f"Not measured: {words}."] if gaps else []
 
 
@@ -234,19 +237,8 @@ def hardest(facts: ClassificationFacts) -> list[HardCase]:
 
 def _answered(facts: ClassificationFacts, strip: Strip) -> tuple[AnsweredImage, ...]:
     """The images of a strip with what the models that saw it answered; none where no answer is stored."""
-    stored = [a for a in facts.gallery_answers.get(strip.condition, ()) if a.model in facts.models]
-    by_image = grouped((answer.image, answer) for answer in stored)
-    return tuple(
-        AnsweredImage(
-            strip.tile(image),
-            answers[0].label,
-            tuple(
-                Answer(answer.model, answer.prediction, answer.confidence, answer.label == answer.prediction)
-                for answer in sorted(answers, key=lambda answer: facts.models.index(answer.model))
-            ),
-        )
-        for image, answers in sorted(by_image.items())
-    )
+    stored = [row for row in facts.gallery_answers.get(strip.condition, ()) if row["model"] in facts.models]
+    return answered_images(strip, sorted(stored, key=lambda row: facts.models.index(row["model"])))
 
 
 def first_view(facts: ClassificationFacts, metrics: Sequence[str]) -> int:
@@ -261,10 +253,11 @@ def first_view(facts: ClassificationFacts, metrics: Sequence[str]) -> int:
 
 def without_value(facts: ClassificationFacts) -> list[str]:
     """A sentence on the metrics that have no value in any condition; none where every case failed."""
-    if all(cell.missing for (_, _, metric), cell in facts.cells.items() if metric == ROLE):
+    if facts.extent(ROLE) is None:
         return []
-    cells = ((metric, condition, cell) for (_, condition, metric), cell in facts.cells.items())
-    return metrics_without_value(entry for entry in cells if entry[0] in facts.metrics)
+    empty = {metric for metric in facts.metrics if facts.extent(metric) is None}
+    cells = facts.cells.lacking() if empty else ()
+    return metrics_without_value((metric, where, cell) for (_, where, metric), cell in cells if metric in empty)
 
 
 def headline(facts: ClassificationFacts) -> list[str]:
@@ -345,8 +338,8 @@ def missing_values(facts: ClassificationFacts) -> list[Missing]:
     """Every value that is missing or has no bounds, grouped by reason."""
     by_metric = grouped(
         ((model, metric, cell.reason), condition)
-        for (model, condition, metric), cell in facts.cells.items()
-        if metric in facts.metrics and (cell.missing or math.isnan(cell.lo))
+        for (model, condition, metric), cell in facts.cells.lacking()
+        if metric in facts.metrics
     )
     merged = grouped(((model, reason, conditions), metric) for (model, metric, reason), conditions in by_metric.items())
     return [
@@ -427,11 +420,17 @@ def _severity_words(drop: Estimate) -> str:
     return "yes" if drop.lo > 0 else "no: it gets better" if drop.hi < 0 else "not shown: the bounds include 0"
 
 
-def gallery(facts: ClassificationFacts) -> list[tuple[str, list[Strip]]]:
-    """Example strips by shift: undisturbed first, then the hardest shift."""
-    by_shift = grouped((strip.condition.shift, strip) for strip in facts.gallery)
+def gallery(facts: ClassificationFacts) -> list[tuple[str, list[tuple[Strip, tuple[AnsweredImage, ...]]]]]:
+    """Example strips by shift with the answers to their images: undisturbed first, then the hardest shift.
+
+    Of very many shifts only the hardest are shown.
+    """
+    shown = {"none", *facts.shown_shifts} if len(facts.shown_shifts) < len(facts.shifts) else None
+    strips = [strip for strip in facts.gallery if shown is None or strip.condition.shift in shown]
+    strips.sort(key=lambda strip: strip.condition.level)
+    by_shift = grouped((strip.condition.shift, (strip, _answered(facts, strip))) for strip in strips)
     return [
-        ("undisturbed" if shift == "none" else shift, sorted(by_shift[shift], key=lambda strip: strip.condition.level))
+        ("undisturbed" if shift == "none" else shift, [*by_shift[shift]])
         for shift in dict.fromkeys(["none", *facts.shifts, *by_shift])
         if shift in by_shift
     ]

@@ -14,7 +14,7 @@ from roadworthy.protocols.dependability.table_specs import FIGURES, NAME, TABLE_
 from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, metrics_without_value
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows
-from roadworthy.report.words import bounds, listing, number, p_value, plural, signed
+from roadworthy.report.words import bounds, listing, number, p_value, plural
 from roadworthy.statistics import Estimate
 
 ALL, DATA = "all", "data"
@@ -22,7 +22,7 @@ TRAIN, TEST = "train", "test"
 DATA_WORDS = {TRAIN: "training data", TEST: "test data"}
 ALPHA = 0.05
 """A slice whose corrected p is below this is called worse than elsewhere."""
-TEXTS = ("reason", "covering_reason")
+TEXTS = ("reason", "covering_reason", "prediction")
 OVERVIEW = (
     ("scenario_coverage", "1", "higher", "Which combinations of operating conditions the data shows."),
     (
@@ -241,8 +241,9 @@ def sentences(dependability: Dependability, model: str) -> Iterator[str]:
     if not loss.missing:
         wins = sorted(dependability.of("transformers", model), key=lambda row: -row["wins"])
         yield (
-            f"The worst of the shifts and attacks changes the probability of the true class by {signed(loss.value)} on "
-            f"average ({bounds('confidence_loss', loss.lo, loss.hi)}); {wins[0]['transformer']} hurts most images."
+            f"The worst of the shifts and attacks changes the probability of the true class by "
+            f"{number('confidence_loss', loss.value)} on average ({bounds('confidence_loss', loss.lo, loss.hi)}; 0 is "
+            f"best); {wins[0]['transformer']} hurts most images."
         )
     if words := slice_words(dependability, model):
         yield words
@@ -295,3 +296,8 @@ def confusion_pictures(dependability: Dependability, model: str) -> list[tuple[R
         (row, [p for p in shown if (p["label"], p["prediction"]) == (row["label"], row["prediction"])])
         for row in dependability.of("confusions", model)[:10]
     ]
+
+
+def most_sensitive(parts: Sequence[Row]) -> list[Row]:
+    """The mean heat maps of a model: that of all first, then classes by how often their part is hot."""
+    return sorted(parts, key=lambda row: (row["scope"] != ALL, -number_of(row["hot"])))

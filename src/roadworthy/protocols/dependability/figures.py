@@ -18,6 +18,8 @@ from roadworthy.statistics import Estimate
 ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""
 WORSE = ((0.0, "#c8402f"), (0.5, "#f3c98b"), (1.0, "#eef3f0"))
+LEAST_SPAN = 0.2
+"""The colours of pairs reach over at least 20 points of a share: a difference of one point is no alarm."""
 BINS = 20
 PALE = 0.45
 """The opacity of what is of the test data, beside the training data."""
@@ -48,10 +50,8 @@ def charts(dependability: Dependability, facts: Facts) -> dict[str, Chart]:
     if dependability.metrics and dependability.rows["scenarios"]:
         made["scenarios"] = [dots(dependability, facts, m, dependability.scopes(m), str) for m in dependability.metrics]
     if dependability.rows["rho"]:
-        made["rho-precision"] = [
-            rho_curve(dependability, facts, "precision", "Interpretation precision (higher is better)")
-        ]
-        made["rho-covering"] = [rho_curve(dependability, facts, "covering", "Occlusion covering (lower is better)")]
+        made["rho-precision"] = [rho_curve(dependability, facts, "precision", "precision (higher is better)")]
+        made["rho-covering"] = [rho_curve(dependability, facts, "covering", "covering (lower is better)")]
     return made
 
 
@@ -123,8 +123,7 @@ def coverage_map(dependability: Dependability, data: str) -> View:
 def pair_map(dependability: Dependability, model: str, metric: str) -> View:
     """A metric for every value (on the diagonal) and every pair of values of conditions."""
     rows = {row["scenario"]: row for row in dependability.of("scenarios", model) if row["metric"] == metric}
-    values = [number_of(row["value"]) for row in rows.values()]
-    known = [value for value in values if not math.isnan(value)] or [0.0, 1.0]
+    low, high = _ends(dependability, metric)
 
     def square(a: str, b: str) -> Square:
         row = rows.get(a) if a == b else rows.get(f"{b}, {a}") or rows.get(f"{a}, {b}")
@@ -138,8 +137,20 @@ def pair_map(dependability: Dependability, model: str, metric: str) -> View:
 
     falling = higher_is_better(metric) is False
     scale = tuple((1 - share, colour) for share, colour in reversed(WORSE)) if falling else WORSE
-    squares = _triangle(dependability, square, scale, min(known), max(known), diagonal=True)
+    squares = _triangle(dependability, square, scale, low, high, diagonal=True)
     return view(words_of(metric).label, *squares)
+
+
+def _ends(dependability: Dependability, metric: str) -> tuple[float, float]:
+    """The ends of the colours of a metric: the same for all models, and so far apart that small differences stay pale.
+
+    The better end is the best value; the other is the worst, of a share at least `LEAST_SPAN` away.
+    """
+    values = [number_of(row["value"]) for row in dependability.rows["scenarios"] if row["metric"] == metric]
+    known = [value for value in values if not math.isnan(value)] or [0.0, 1.0]
+    low, high = min(known), max(known)
+    span = LEAST_SPAN if words_of(metric).percent else 0.0
+    return (low, max(high, low + span)) if higher_is_better(metric) is False else (min(low, high - span), high)
 
 
 def dots(

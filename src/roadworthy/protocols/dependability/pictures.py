@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
+from roadworthy.metrics import Answers
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.measures import Results
 from roadworthy.protocols.dependability.measures.object_parts import PARTS
@@ -32,7 +33,7 @@ from roadworthy.protocols.dependability.table_specs import (
 from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
 
 SIDE = 160
-CONFUSIONS_SHOWN, IMAGES_OF_CONFUSION = 8, 3
+CONFUSIONS_SHOWN, IMAGES_OF_CONFUSION = 10, 3
 """Confusions shown, and images of each."""
 LOSSES_SHOWN = 8
 OUTLINE, HOT_EDGE = (255, 255, 255), (30, 30, 30)
@@ -60,7 +61,14 @@ def _heat_maps(data: StoredData, results: Results, case: PlannedCase, media: Pat
     for number, row in enumerate(_one_per_object(data, rows, data.settings.heat_maps.pictures), start=1):
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
         write_picture(path, heat_picture(case.showing.data.batch([row]), rows[row]["map"], rows[row]["rho"], grid))
-        yield rows[row] | {"place": number, "media": path.name}
+        answer = _answer(data, data.readouts[case.case.system].answers, row)
+        yield rows[row] | {"place": number, "media": path.name} | answer
+
+
+def _answer(data: StoredData, answers: Answers, row: int) -> dict[str, Any]:
+    """The class that a model answered to a row, and its confidence."""
+    prediction = data.class_names[int(answers.prediction[row])]
+    return {"prediction": prediction, "confidence": float(answers.confidence[row])}
 
 
 def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: PatchGrid) -> Images:
@@ -180,7 +188,8 @@ def _losses(
         batch = case.showing.data.batch([shown_row])
         path = media / f"loss-{case.case.hash[:12]}-{shown_row}.png"
         write_picture(path, np.hstack([thumbnail(shown.images[0]) for shown in (batch, case.showing.show(batch))]))
-        yield row | {"media": path.name}
+        (stored,) = (own for own in data.cases_of("transformer", model) if own.hash == case.case.hash)
+        yield row | {"media": path.name} | _answer(data, stored.load().answers, shown_row)
 
 
 def _one_per_object(data: StoredData, rows: Iterable[int], most: int) -> list[int]:

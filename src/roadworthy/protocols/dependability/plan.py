@@ -60,6 +60,11 @@ class Dependability(base.Protocol):
     further_questions = frozenset({"conditions", "certainty"})
     metrics = tuple(metric for measure in MEASURES for metric in measure.metrics)
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
+    limits = (
+        "None of the eight figures is a safety claim by itself: coverage says what was shown or used, never that it "
+        "works. It counts the conditions that the study declares; what they leave out is not seen. Confidence loss is"
+        " only as strong as the list of transformers, and heat maps hide one patch at a time."
+    )
 
     def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
         """Those of every measure, as the settings ask for them."""

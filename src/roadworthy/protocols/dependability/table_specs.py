@@ -172,9 +172,13 @@ CONFUSIONS = TableSpec(
 )
 HEAT_GALLERY = TableSpec(
     f"{NAME}_heat_gallery",
-    "The picture in `media` of one of the worst heat maps of one model, beside its image.",
+    "The picture in `media` of one of the worst heat maps of one model, beside its image, and what it answered to it.",
     key=("model", "place"),
-    columns=("model", "place", "id", "label", "precision", "covering", "undisturbed", "media"),
+    columns=(
+        *("model", "place", "id", "label", "precision", "covering", "undisturbed", "media"),
+        *("prediction", "confidence"),
+    ),
+    added_later=("prediction", "confidence"),
 )
 PARTS_GALLERY = TableSpec(
     f"{NAME}_parts_gallery",
@@ -190,9 +194,14 @@ CONFUSION_GALLERY = TableSpec(
 )
 LOSS_GALLERY = TableSpec(
     f"{NAME}_loss_gallery",
-    "The picture in `media` of one of the images that lose most, without a transformer and under it.",
+    "The picture in `media` of one of the images that lose most, without a transformer and under it, and what the "
+    "model answered under it.",
     key=("model", "id"),
-    columns=("model", "id", "label", "transformer", "undisturbed", "worst", "media"),
+    columns=(
+        *("model", "id", "label", "transformer", "undisturbed", "worst", "media"),
+        *("prediction", "confidence"),
+    ),
+    added_later=("prediction", "confidence"),
 )
 
 TABLE_SPECS = (

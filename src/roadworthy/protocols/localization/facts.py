@@ -50,11 +50,20 @@ class Network:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A set of images: its row in the table of sets, and a few of its images where the run has them."""
+    """A set of images: its row in the table of sets, and a few of its images where the run has them, with answers."""
 
     name: str
     row: Row
     examples: Picture | None = None
+    answers: tuple[Row, ...] = ()
+
+    @property
+    def answered(self) -> list[tuple[str, str, list[Row]]]:
+        """Its examples one by one: the image, its true class (empty where it has none) and a row for each answer."""
+        if self.examples is None:
+            return []
+        by_image = grouped((row["image"], row) for row in self.answers)
+        return [(self.examples.tile(image), own[0]["label"], [*own]) for image, own in sorted(by_image.items())]
 
     @property
     def label(self) -> str:
@@ -271,7 +280,7 @@ def load_localization(path: str | Path, facts: Facts) -> LocalizationFacts:
     searches = grouped(((row["model"], row["task"]), row) for row in rows(table_specs.SEARCH))
     return LocalizationFacts(
         networks=_networks(rows(table_specs.MODELS), cells),
-        sets=_sets(rows(table_specs.SETS), cells, gallery),
+        sets=_sets(rows(table_specs.SETS), cells, gallery, rows(table_specs.GALLERY_ANSWERS)),
         cells={(row["model"], row["set"], row["view"], row["metric"]): estimate_of(row) for row in cells},
         repeats={
             key: tuple(number_of(row["value"]) for row in sorted(own, key=lambda row: row["repeat"]))
@@ -300,12 +309,15 @@ def _networks(rows: Sequence[Row], cells: Sequence[Row]) -> tuple[Network, ...]:
     )
 
 
-def _sets(rows: Sequence[Row], cells: Sequence[Row], gallery: Mapping[str, Picture]) -> tuple[ImageSet, ...]:
+def _sets(
+    rows: Sequence[Row], cells: Sequence[Row], gallery: Mapping[str, Picture], answers: Sequence[Row]
+) -> tuple[ImageSet, ...]:
     """The sets in the order of their table, the undisturbed test data first."""
     known: dict[str, Row] = {row["set"]: row for row in rows}
     names = dict.fromkeys([*known, *(row["set"] for row in cells)])
     order = sorted(names, key=lambda name: name != TEST)
-    return tuple(ImageSet(name, known.get(name, {}), gallery.get(name)) for name in order)
+    answered = grouped((row["set"], row) for row in answers)
+    return tuple(ImageSet(name, known.get(name, {}), gallery.get(name), answered.get(name, ())) for name in order)
 
 
 def _sizes(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[SizeBin, ...]]:

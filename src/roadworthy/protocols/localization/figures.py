@@ -42,7 +42,8 @@ def charts(test: LocalizationFacts) -> Charts:
             made[f"id-{name}"] = [on_id(test, task, test.metric(name))]
         for name in SHIFT_METRICS[task]:
             if len(test.sets_of(task)) > 1:
-                made[f"shift-{name}"] = [under_shift(test, task, test.metric(name))]
+                draw = under_shift if test.compared_families else networks_under_shift
+                made[f"shift-{name}"] = [draw(test, task, test.metric(name))]
             if test.compared_families:
                 made[f"methods-{name}"] = [methods(test, f, task, test.metric(name)) for f in test.compared_families]
     if test.detailed:
@@ -69,15 +70,16 @@ def _details(test: LocalizationFacts) -> Charts:
 def on_id(test: LocalizationFacts, task: str, metric: Metric) -> View:
     """A metric on ID data: networks side by side, a mark with its bounds for each method."""
     series = []
+    families = [family for family in test.families if test.of_family(family, task)]
     for index, method in enumerate(test.methods):
-        variants = [test.variant(family, method, task) for family in test.families]
+        variants = [test.variant(family, method, task) for family in families]
         cells = [Estimate(math.nan) if own is None else test.cell(own.name, TEST, metric.name) for own in variants]
         hover = [
             "" if own is None else _hover(test, own, test.sets[0], metric, cell)
             for own, cell in zip(variants, cells, strict=True)
         ]
         series.append(Series(method_label(method), index, cells, hover))
-    return marks_by_name(metric, test.families, series, height=300)
+    return marks_by_name(metric, families, series, height=300)
 
 
 def methods(test: LocalizationFacts, family: str, task: str, metric: Metric) -> View:
@@ -145,6 +147,17 @@ def under_shift(test: LocalizationFacts, task: str, metric: Metric) -> View:
     return _or_empty(drawing.view(text(metric.label), traces, layout))
 
 
+def networks_under_shift(test: LocalizationFacts, task: str, metric: Metric) -> View:
+    """A metric on every set where no network has several methods: a mark with its bounds for each network."""
+    sets, series = test.sets_of(task), []
+    for index, family in enumerate(test.families):
+        for network in test.of_family(family, task):
+            cells = [test.cell(network.name, own.name, metric.name) for own in sets]
+            hover = [_hover(test, network, own, metric, cell) for own, cell in zip(sets, cells, strict=True)]
+            series.append(Series(family, index, cells, hover))
+    return marks_by_name(metric, [set_label(own, task) for own in sets], series, height=340)
+
+
 def reliability(test: LocalizationFacts, family: str, image_set: ImageSet, task: str) -> View:
     """What models promise (across) and keep (up); the dashed line is where they are as sure as they may be."""
     words = {
@@ -155,7 +168,7 @@ def reliability(test: LocalizationFacts, family: str, image_set: ImageSet, task:
     lines = _lines(test, family, image_set, task, test.reliability, hover)
     layout = _square_layout(across, up) | {"shapes": [_diagonal()]}
     layout["xaxis"]["range"] = layout["yaxis"]["range"] = [-0.03, 1.03]
-    return _or_empty(drawing.view(_chosen(family, image_set), lines, layout))
+    return _or_empty(drawing.view(_chosen(family, image_set), lines, layout), _lacks(test, family, task))
 
 
 def sparsified(test: LocalizationFacts, family: str, image_set: ImageSet, task: str) -> View:
@@ -168,7 +181,7 @@ def sparsified(test: LocalizationFacts, family: str, image_set: ImageSet, task: 
     layout = _square_layout("share of the images kept", "share wrong" if task == CLASSES else "mean of 1 − IoU")
     layout["xaxis"] |= {"tickformat": ".0%", "range": [0, 1.03]}
     layout["yaxis"] |= {"rangemode": "tozero"}
-    return _or_empty(drawing.view(_chosen(family, image_set), [*lines, *oracles], layout))
+    return _or_empty(drawing.view(_chosen(family, image_set), [*lines, *oracles], layout), _lacks(test, family, task))
 
 
 def _lines(
@@ -277,10 +290,16 @@ def _diagonal() -> dict[str, Any]:
     return {"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1, "line": {"color": MUTED, "width": 1, "dash": "dash"}}
 
 
-def _or_empty(shown: View) -> View:
-    """The view, or words in its place where it has nothing to draw."""
+def _lacks(test: LocalizationFacts, family: str, task: str) -> str:
+    """Why a network has no curve of a task."""
+    return "no values here" if test.of_family(family, task) else f"{text(family)} answers no {task}"
+
+
+def _or_empty(shown: View, reason: str = "no values here") -> View:
+    """The view, or the reason in its place, on a low chart, where it has nothing to draw."""
     if not any(trace.get("y") for trace in shown["data"]):
-        words = {"text": "no values here", "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+        shown["layout"]["height"] = 120
+        words = {"text": reason, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
         shown["layout"]["annotations"] = [words | {"font": {"color": MUTED}}]
         shown["layout"] |= {axis: {"visible": False} for axis in ("xaxis", "yaxis")} | {"shapes": []}
     return shown

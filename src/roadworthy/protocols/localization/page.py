@@ -12,7 +12,7 @@ from roadworthy.protocols.localization.names import BOXES, CLASSES, NAME, TEST
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.report.reading import number_of
-from roadworthy.report.words import plural
+from roadworthy.report.words import plural, setting_text
 
 TABLE_METRICS = {CLASSES: ("accuracy", "ece", "brier"), BOXES: ("iou", "box_ece", "box_nll")}
 """The blocks of the tables by set."""
@@ -37,7 +37,7 @@ def page(run: Path, facts: Facts) -> Page:
             ("Networks", f"{plural(len(test.families), 'network')}, {plural(len(test.methods), 'method')}"),
             ("Sets", f"{len(test.sets)}"),
         ),
-        provenance={"Localization": [(name, str(value)) for name, value in test.settings.items()]},
+        provenance={"Localization": [(name, setting_text(value)) for name, value in test.settings.items()]},
     )
 
 
@@ -55,6 +55,7 @@ def _context(test: LocalizationFacts) -> dict[str, Any]:
         "best_cells": best_cells(test),
         "method_labels": [words.method_label(method) for method in test.methods],
         "detail_labels": [f"{family}, {image_set.label}" for family, image_set in test.detailed],
+        "first_detail": max(range(len(test.detailed)), key=lambda index: _curve_count(test, index), default=0),
         "search_labels": [f"{model}, {task}" for model, task in test.searches],
         "seed_metrics": [(task, name) for task in test.tasks for name in SEED_METRICS[task]],
         "shown_metrics": [metric.name for metric in METRICS if has_metric(test, metric.name)],
@@ -64,6 +65,14 @@ def _context(test: LocalizationFacts) -> dict[str, Any]:
         "any_hull": any(own.has_hulls for own in test.sets),
         "any_leaked": any(number_of(own.row.get("leaked")) > 0 for own in test.sets),
     }
+
+
+def _curve_count(test: LocalizationFacts, index: int) -> int:
+    """How many curves of its uncertainty a network has on a set that a reader can choose."""
+    family, image_set = test.detailed[index]
+    members = {network.name for network in test.networks if network.family == family}
+    curves = (*test.reliability, *test.sparsification, *test.sizes)
+    return sum(key[0] in members and key[1] == image_set.name for key in curves)
 
 
 def _row_name(test: LocalizationFacts, family: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
@@ -16,7 +16,7 @@ from roadworthy.protocols.base import Part
 from roadworthy.protocols.localization.metrics import METRICS
 from roadworthy.protocols.localization.names import ALL, ANSWERS, BOXES, CLASSES, CONDITIONS, NAME, TEST
 from roadworthy.protocols.localization.sets import PlannedSet, plan_sets, shift_of
-from roadworthy.protocols.localization.settings import Context, ModelNote, Settings
+from roadworthy.protocols.localization.settings import Context, ModelNote, Settings, suite_settings
 from roadworthy.protocols.localization.table_specs import TABLE_SPECS
 from roadworthy.protocols.localization.tables import Evidence, cell_keys, select, view_of
 from roadworthy.protocols.served import source_words
@@ -40,8 +40,18 @@ class Localization(base.Protocol):
     further_questions = frozenset({"conditions", "certainty"})
     columns = frozenset[str]()
     summary = "What and where a network sees, and how well it knows how sure it is, under natural and simulated shift."
+    limits = (
+        "One object per image: this is localization, not detection, so missed and invented objects are not counted. "
+        "Rain and fog are simulated; real weather needs a set of its own. A network that states no variance has no "
+        "figures of box uncertainty."
+    )
     shows_outliers = True
     metrics = METRICS
+    suites: ClassVar[Mapping[str, Settings]] = {"localization@1": suite_settings()}
+
+    def describe(self, settings: Settings) -> str:
+        """How many sets are shown beside the test data, and how often."""
+        return f"boxes and classes on {len(settings.chosen_sets())} sets, repeats {settings.repeats}"
 
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known and has the level asked for."""
@@ -88,6 +98,10 @@ class Localization(base.Protocol):
     def metrics_of(self, settings: Settings | None) -> tuple[Metric, ...]:
         """Those of classes, then those of boxes."""
         return METRICS
+
+    def row_facts(self, case: base.KnownCase) -> Mapping[str, Any]:
+        """The model, the set, and which repeat of it."""
+        return {"model": case.system, "set": case.labels["set"], "repeat": case.stimulus.repeat}
 
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Refuse a criterion that matches nothing, or that judges boxes by turned ones without saying so."""

@@ -17,6 +17,8 @@ DEFAULT_SETS: dict[str, dict[str, Any]] = {
     "heavy_fog": {"shift": "fog_veil", "level": 2},
 }
 """The sets of a study that names none: light and heavy rain and fog on the test data."""
+SUITE_SHIFTS, SUITE_LEVELS = ("noise", "grey", "snow", "rain", "fog", "blur", "reflection", "crop"), (1, 3, 5)
+"""The suite of localization: shifts of any image, whatever is known of distances, after which boxes are exact."""
 LEAST_RESAMPLES = 100
 
 
@@ -110,6 +112,12 @@ class Settings(Strict):
         if self.sets is not None:
             return self.sets
         return {name: SetChoice.model_validate(choice) for name, choice in DEFAULT_SETS.items()}
+
+
+def suite_settings() -> Settings:
+    """The settings of the suite `localization@1`: every one of its shifts at every level, as sets such as `fog_3`."""
+    pairs = [(shift, level) for shift in SUITE_SHIFTS for level in SUITE_LEVELS]
+    return Settings(sets={f"{shift}_{level}": SetChoice(shift=shift, level=level) for shift, level in pairs})
 
 
 class ModelNote(Strict):

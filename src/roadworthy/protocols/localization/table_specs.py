@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roadworthy.core.tables import ESTIMATE, TableSpec
+from roadworthy.core.tables import ANSWER, ESTIMATE, TableSpec
 from roadworthy.protocols.localization.names import NAME
 
 MODEL = ("model", "family", "uncertainty")
@@ -74,6 +74,13 @@ GALLERY = TableSpec(
     key=("set",),
     columns=("set", "media", "images"),
 )
+GALLERY_ANSWERS = TableSpec(
+    f"{NAME}_gallery_answers",
+    "What one model answered to one image of the gallery, which counts from 0 in its picture: its class, and its box "
+    "as shares of the width and height of the image, with the IoU; what it does not answer is missing.",
+    key=("model", "set", "image"),
+    columns=("model", "set", *ANSWER, "x0", "y0", "x1", "y1", "iou"),
+)
 TIMING = TableSpec(
     f"timing_{NAME}",
     "What one model costs per image: median milliseconds of single images on one thread, against the plain network of "
@@ -82,4 +89,16 @@ TIMING = TableSpec(
     columns=(*MODEL, "system", "images", "passes", "milliseconds", "relative", "memory_mb", "reason"),
 )
 
-TABLE_SPECS = (CELLS, MODELS, SETS, REPEATS, BY_SIZE, RELIABILITY, SPARSIFICATION, SEARCH, GALLERY, TIMING)
+TABLE_SPECS = (
+    CELLS,
+    MODELS,
+    SETS,
+    REPEATS,
+    BY_SIZE,
+    RELIABILITY,
+    SPARSIFICATION,
+    SEARCH,
+    GALLERY,
+    GALLERY_ANSWERS,
+    TIMING,
+)

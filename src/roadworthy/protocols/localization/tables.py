@@ -217,8 +217,10 @@ class Evidence(base.Evidence):
         return measured
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A few images of every set with their true boxes."""
-        return {table_specs.GALLERY.name: table_specs.GALLERY.frame(save_sets(cases, media))}
+        """A few images of every set with their true boxes, and what the models answered to them."""
+        sets, answers = save_sets(self, cases, media)
+        rows = {table_specs.GALLERY: sets, table_specs.GALLERY_ANSWERS: answers}
+        return {spec.name: spec.frame(own) for spec, own in rows.items()}
 
     def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """What every model costs per image."""

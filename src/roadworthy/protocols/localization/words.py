@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from roadworthy.metrics import Metric
 from roadworthy.protocols.localization.facts import METHOD_LABELS, PLAIN, ImageSet, LocalizationFacts, Network
 from roadworthy.protocols.localization.names import BOXES, CLASSES, HULL, MASK, SIZE, TEST
 from roadworthy.report.facts import bounded
-from roadworthy.report.page import ModelWords
-from roadworthy.report.reading import number_of
+from roadworthy.report.page import Answer, ModelWords
+from roadworthy.report.reading import Row, number_of
 from roadworthy.report.words import MISSING, listing, number, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
@@ -219,7 +220,7 @@ def brief(test: LocalizationFacts, family: str) -> Iterator[str]:
             continue
         metric = test.metric(QUALITY[task])
         for own, fall in _falls(test, network.name, metric, task)[:1]:
-            lowest = f"{metric.label} is lowest in {own.label}: {_value(test, network, own, metric)}."
+            lowest = f"Localization: {metric.label} is lowest in {own.label}, {_value(test, network, own, metric)}."
             yield lowest if fall > 0 else _no_fall(metric)
         yield from _method_words(test, family, task)
     yield from _poor_words(test, family)
@@ -291,3 +292,40 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return mean, math.nan
     return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+@dataclass(frozen=True)
+class ShownBox:
+    """A box on a square picture of an image, as shares of its side."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def has_box(row: Row) -> bool:
+    """Whether a stored answer has a box."""
+    return not math.isnan(number_of(row["x0"]))
+
+
+def shown_box(row: Row, size: Sequence[int]) -> ShownBox:
+    """The box of a stored answer on the square picture of its image, which lies in its middle.
+
+    >>> row = {"x0": 0.0, "y0": 0.0, "x1": 1.0, "y1": 0.5}
+    >>> shown_box(row, [32, 64])
+    ShownBox(x=0.0, y=0.25, width=1.0, height=0.25)
+    """
+    height, width = size or (1, 1)
+    across, down = width / max(size or (1,)), height / max(size or (1,))
+    x0, x1 = (round((1 - across) / 2 + across * row[name], 4) for name in ("x0", "x1"))
+    y0, y1 = (round((1 - down) / 2 + down * row[name], 4) for name in ("y0", "y1"))
+    return ShownBox(x0, y0, round(max(x1 - x0, 0), 4), round(max(y1 - y0, 0), 4))
+
+
+def class_answer(row: Row) -> list[Answer]:
+    """The class that a stored answer has, if it has one."""
+    if not row["prediction"]:
+        return []
+    right = row["prediction"] == row["label"] if row["label"] else None
+    return [Answer(row["model"], row["prediction"], row["confidence"], right)]

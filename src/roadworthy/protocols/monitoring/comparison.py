@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roadworthy.metrics.decisions import DECISION_FUNCTIONS, DecisionCounts, decision_counts, why_undefined
 from roadworthy.protocols.base import Compared
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap
-from roadworthy.protocols.monitoring.names import SYSTEM
+from roadworthy.protocols.monitoring.names import STREAM, SYSTEM
 from roadworthy.protocols.monitoring.scenes import Scene
 from roadworthy.protocols.monitoring.watching import Decided
 from roadworthy.statistics import GroupBootstrap
@@ -39,10 +39,13 @@ def compare_monitors(
     for benchmark in benchmarks:
         scenes = _scenes(pair, benchmark)
         bootstrap = None if isinstance(scenes, str) else GroupBootstrap(scenes[0].group_codes, resamples, ours.seed)
+        notes = [evidence.context.benchmarks.get(benchmark) for evidence, _ in pair]
+        kind = next(note.kind for note in notes if note is not None)
         for label in monitors:
             decided = scenes if isinstance(scenes, str) else _decided(pair, benchmark, label)
             for metric in metrics:
-                change = PairedChange(f"{label}: {benchmark}", 0, metric)
+                where = {"benchmark": benchmark, "ood_kind": kind, "monitor": label, "view": SYSTEM, "part": STREAM}
+                change = after.change(f"{label}: {benchmark}", 0, metric, where)
                 if isinstance(scenes, str) or isinstance(decided, str) or bootstrap is None:
                     yield replace(change, reason=str(decided))
                 else:

@@ -28,7 +28,7 @@ FEWEST_SETS = 10
 class Benchmark:
     """A benchmark: its name, kind of OOD data, whether it is near to the source, and its row in the table of sets.
 
-    `examples` are a few images of its OOD side, where the run has them.
+    `examples` are a few images of its OOD side, where the run has them, `answers` what the models answered to them.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Benchmark:
     near: bool
     row: Row
     examples: Picture | None = None
+    answers: tuple[Row, ...] = ()
 
     @property
     def label(self) -> str:
@@ -112,6 +113,7 @@ class MonitoringFacts:
     timing: Mapping[tuple[str, str], Row]
     unranked: tuple[tuple[str, str, str], ...] = ()
     id_examples: Picture | None = None
+    id_answers: tuple[Row, ...] = ()
     context: Context | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -221,12 +223,14 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
     gallery = {
         row["benchmark"]: Picture(media_path(run, row["media"]), row["images"]) for row in rows(table_specs.GALLERY)
     }
+    answers = grouped((row["benchmark"], row) for row in rows(table_specs.GALLERY_ANSWERS))
     models = dict.fromkeys([*facts.models, *(row["model"] for row in decisions)])
     asked = {row["model"] for row in decisions}
     return MonitoringFacts(
         models=tuple(model for model in models if model in asked),
-        benchmarks=_benchmarks(decisions, rows(table_specs.SETS), gallery),
+        benchmarks=_benchmarks(decisions, rows(table_specs.SETS), gallery, answers),
         id_examples=gallery.get(""),
+        id_answers=answers.get("", ()),
         cells={
             (row["model"], row["benchmark"], row["monitor"], row["view"], row["metric"]): estimate_of(row)
             for row in decisions
@@ -261,12 +265,19 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
     )
 
 
-def _benchmarks(decisions: Sequence[Row], sets: Sequence[Row], gallery: Mapping[str, Picture]) -> tuple[Benchmark, ...]:
+def _benchmarks(
+    decisions: Sequence[Row],
+    sets: Sequence[Row],
+    gallery: Mapping[str, Picture],
+    answers: Mapping[str, tuple[Row, ...]],
+) -> tuple[Benchmark, ...]:
     """The benchmarks by kind, in the order of the table; those that the source does not meet have no decisions."""
     about = {row["benchmark"]: row for row in sets}
     known = {row["benchmark"]: row for row in decisions}
     benchmarks = [
-        Benchmark(name, row["ood_kind"], bool(row["near"]), about.get(name, {}), gallery.get(name))
+        Benchmark(
+            name, row["ood_kind"], bool(row["near"]), about.get(name, {}), gallery.get(name), answers.get(name, ())
+        )
         for name, row in known.items()
     ]
     return tuple(sorted(benchmarks, key=lambda benchmark: KINDS.index(benchmark.kind)))

@@ -80,7 +80,7 @@ def matrix(test: MonitoringFacts, model: str, view: str) -> View:
             rows.append([_square(m, benchmark.name, cell) for m, cell in zip(test.monitors, cells, strict=True)])
     traces = drawing.heat_map(rows, -1.0, 1.0, LOW_TO_HIGH, size=11)
     layout = drawing.layout_of(height=112 + ROW_HEIGHT * len(rows), margin={"l": 8, "r": 8, "t": 8, "b": 8})
-    layout["xaxis"] = drawing.names_axis(test.monitors, 20, side="top", tickangle=-60)
+    layout["xaxis"] = drawing.names_axis(test.monitors, 20, side="top", tickangle=-90)
     layout["yaxis"] = drawing.names_axis(names, autorange="reversed") | {"ticktext": names}
     return drawing.view(view_label(view), traces, layout)
 

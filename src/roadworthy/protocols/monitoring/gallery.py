@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.engine.plan import PlannedCase, PlannedStimulus
 from roadworthy.protocols.monitoring.names import OOD_SETS, TEST
-from roadworthy.protocols.pictures import evenly_spaced, save_strip
+from roadworthy.protocols.pictures import evenly_spaced, save_strip, shown_answers
+
+if TYPE_CHECKING:
+    from roadworthy.protocols.monitoring.tables import Evidence
 
 IMAGES = 6
 ID_SIDE = ""
 """In place of the name of a benchmark, which is never empty."""
 
 
-def save_sets(cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]:
-    """A strip per set, and the rows of the table that names them.
+def save_sets(
+    evidence: Evidence, cases: Sequence[PlannedCase], media: Path
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A strip per set: the rows of the table that names them, and what the models that saw it answered.
 
     An attack looks different for every model; that on the first by name is shown.
     """
@@ -25,9 +30,14 @@ def save_sets(cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]
         name = case.labels["set"]
         if name == TEST or name.startswith(OOD_SETS):
             shown.setdefault(ID_SIDE if name == TEST else name.removeprefix(OOD_SETS), case.showing)
-    table = []
+    table, answers = [], []
+    asked = [case for case in evidence.cases if case.labels["role"] == "answers"]
     for name, showing in shown.items():
         rows = evenly_spaced(len(showing.data), IMAGES)
         picture = media / f"monitoring-{showing.stimulus.key}.png"
         table.append({"benchmark": name, "media": save_strip(showing, picture, rows), "images": len(rows)})
-    return table
+        note = None if name == ID_SIDE else evidence.context.benchmarks[name]
+        labelled = note is None or (note.has_label and note.keeps_label)
+        where = {"benchmark": name}
+        answers += shown_answers(showing, rows, asked, evidence.class_names, where=where, labelled=labelled)
+    return table, answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from roadworthy.protocols.answered_pictures import answered_images
 from roadworthy.protocols.monitoring import figures, metrics, names, words
 from roadworthy.protocols.monitoring.facts import FEWEST_SETS, MonitoringFacts, load_monitoring
 from roadworthy.protocols.monitoring.names import NAME, TEST, TRAIN, VALID
@@ -12,7 +13,7 @@ from roadworthy.protocols.monitoring.rank_figure import ranking_label
 from roadworthy.report.facts import Facts, estimate_of
 from roadworthy.report.page import Page
 from roadworthy.report.reading import number_of
-from roadworthy.report.words import plural
+from roadworthy.report.words import plural, setting_text
 
 LESS_USED = ("f1_micro", "balanced_accuracy")
 TABLE_METRICS = (
@@ -45,7 +46,7 @@ def page(run: Path, facts: Facts) -> Page:
             ("Benchmarks", f"{len(test.benchmarks)} of {plural(len(test.kinds), 'kind')}"),
             ("Monitors", f"{len(test.monitors)}{trouble}"),
         ),
-        provenance={"Monitors": [(name, str(value)) for name, value in test.settings.items()]},
+        provenance={"Monitors": [(name, setting_text(value)) for name, value in test.settings.items()]},
     )
 
 
@@ -73,12 +74,13 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "threshold_rows": [row | {"measured": estimate_of(row)} for row in test.thresholds],
         "by_class": any(row["class"] for row in test.thresholds),
         "few_tables": FEW_TABLES,
+        "first_view": test.views.index(names.SYSTEM) if names.SYSTEM in test.views else 0,
         "left_out": words.left_out(test),
         "examples": [
-            (name, kind, picture)
-            for name, kind, picture in (
-                ("ID side", "test data of the source", test.id_examples),
-                *((own.name, words.KIND_LABELS[own.kind], own.examples) for own in test.benchmarks),
+            (name, kind, picture, answered_images(picture, answers))
+            for name, kind, picture, answers in (
+                ("ID side", "test data of the source", test.id_examples, test.id_answers),
+                *((own.name, words.KIND_LABELS[own.kind], own.examples, own.answers) for own in test.benchmarks),
             )
             if picture is not None
         ],

@@ -23,8 +23,8 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS
-from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TEST, TRAIN, VALID, ood_set
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS, REJECTED
+from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, OOD_SETS, TEST, TRAIN, VALID, ood_set
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
@@ -50,9 +50,15 @@ class Monitoring(base.Protocol):
     table_specs = TABLE_SPECS
     further_questions = frozenset({"outliers", "certainty"})
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
+    limits = (
+        "The share of OOD images is chosen, while on a road they are rare: precision and MCC move with it, recall and"
+        " false alarms do not. Thresholds come from ID images alone and promise nothing of OOD images. What the "
+        "vehicle does once an answer is cancelled is not part of this test."
+    )
     shows_outliers = True
     metrics = METRICS
     compared = (MCC.name,)
+    label_free = frozenset({REJECTED.name})
     subject = "monitors"
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Monitor]) -> frozenset[str]:
@@ -140,6 +146,12 @@ class Monitoring(base.Protocol):
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over benchmarks is not bounded by objects, nor are stretches and false alarms."""
         return criterion.over != "pooled" and criterion.metric not in {metric.name for metric in EVENT_METRICS}
+
+    def row_facts(self, case: base.KnownCase) -> Mapping[str, Any]:
+        """The model, the monitor, and the benchmark whose OOD side the case is."""
+        labels = case.labels
+        facts = {"model": labels.get("model", case.system), "benchmark": labels["set"].removeprefix(OOD_SETS)}
+        return {**facts, "monitor": ALONE if labels["role"] == "answers" else case.system}
 
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Refuse a criterion that matches nothing that is measured of a source."""

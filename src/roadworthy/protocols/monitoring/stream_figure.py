@@ -18,6 +18,8 @@ REJECTED = ((0.0, "#f3f6f9"), (1.0, "#0b4a82"))
 """What arrives is orange, what monitors do about it is blue: both from none of the images to all of them."""
 DASHES = ("solid", "dash", "dot")
 ALARM_SYMBOLS = {EXCHANGEABILITY: "triangle-down", REJECTION_RATE: "diamond"}
+ALARM_SIGNS = {EXCHANGEABILITY: "▽", REJECTION_RATE: "◇"}
+"""The same symbols in words: the legend shows colours alone, and these marks are white."""
 MOST_STRETCHES = 40
 """More stretches than these are not shaded: the strip of OOD images shows them."""
 ROOM_ABOVE = 4.0
@@ -128,7 +130,8 @@ def _alarm_marks(stream: Timeline, monitors: Sequence[str], kind: str) -> dict[s
             images = f"images {stream.starts[reached] + 1} to {stream.ends[reached]}"
             hover.append(f"<b>{text(monitor)}</b>: alarm of the test of the {TEST_LABELS[kind]}<br>{images}")
     mark = {"symbol": ALARM_SYMBOLS[kind], "size": 10, "color": "#ffffff", "line": {"color": "#1c2530", "width": 1.6}}
-    return drawing.trace("scatter", hover, x=x, y=y, mode="markers", marker=mark, name=f"alarm, {TEST_LABELS[kind]}")
+    name = f"{ALARM_SIGNS[kind]} alarm, {TEST_LABELS[kind]}"
+    return drawing.trace("scatter", hover, x=x, y=y, mode="markers", marker=mark, name=name)
 
 
 def _alarm_line(test: MonitoringFacts, model: str, benchmark: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roadworthy.core.tables import ESTIMATE, TableSpec
+from roadworthy.core.tables import ANSWER, ESTIMATE, TableSpec
 from roadworthy.protocols.monitoring.names import NAME
 
 BOUNDED = ("metric", "value", "lo", "hi")
@@ -128,8 +128,15 @@ GALLERY = TableSpec(
     key=("benchmark",),
     columns=("benchmark", "media", "images"),
 )
+GALLERY_ANSWERS = TableSpec(
+    f"{NAME}_gallery_answers",
+    "What one model answered to one image of the gallery, which counts from 0 in its picture; one that shows none "
+    "of the classes has no true class.",
+    key=("model", "benchmark", "image"),
+    columns=("model", "benchmark", *ANSWER),
+)
 
 TABLE_SPECS = (
     *(DECISIONS, OVERALL, IMPACT_ON_ID, THRESHOLDS, COMPETENCE, SETS, RISK, SWEEP, RANKS, PAIRS),
-    *(EVENTS, TIMELINE, ALARMS, TIMING, GALLERY),
+    *(EVENTS, TIMELINE, ALARMS, TIMING, GALLERY, GALLERY_ANSWERS),
 )

@@ -18,6 +18,7 @@ from roadworthy.engine.plan import PlannedCase
 from roadworthy.monitors.id_threshold import IdThreshold, Promise, class_promises, promise_kept
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
+from roadworthy.protocols.in_service import Watchable, measured_bound
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.comparison import compare_monitors
 from roadworthy.protocols.monitoring.courses import courses, event_estimates, timeline_rows
@@ -314,13 +315,34 @@ class Evidence(base.Evidence):
         """Every monitor in every stream that both models have: see `compare_monitors`."""
         yield from compare_monitors(self, other, before, after, metrics)
 
+    def in_service(self) -> list[Watchable]:
+        """The share of ID test images that each monitor rejects."""
+        return [
+            self._rejection(model, label) for model in self.context.architectures for label in self.context.monitors
+        ]
+
+    def _rejection(self, model: str, label: str) -> Watchable:
+        watched = self.watched(model, label)
+        below = "" if isinstance(watched, str) else f" (its score lies below {watched.threshold.threshold!r})"
+        classes = "" if isinstance(watched, str) or not watched.threshold.classes else ", by the threshold of its class"
+        share = Watchable(
+            REJECTED.name,
+            {"model": model, "monitor": label},
+            adds=f"1 where monitor {label} rejects the image{classes or below}, else 0",
+            images="every image that the monitor decides about, one of each object",
+            measured=self._impact(model, label, CONFIDENCE)[REJECTED.name],
+        )
+        return measured_bound(share, "at_most")
+
     def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """What models and monitors cost image by image, as far as that was not measured before."""
         return timed(self, cases, earlier)
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A strip of a few images of every benchmark, and of the ID side."""
-        return {table_specs.GALLERY.name: table_specs.GALLERY.frame(save_sets(cases, media))}
+        """A strip of a few images of every benchmark, and of the ID side, with what the models answered."""
+        sets, answers = save_sets(self, cases, media)
+        rows = {table_specs.GALLERY: sets, table_specs.GALLERY_ANSWERS: answers}
+        return {spec.name: spec.frame(own) for spec, own in rows.items()}
 
 
 def _event_row(where: Mapping[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:

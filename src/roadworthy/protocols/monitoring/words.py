@@ -184,12 +184,13 @@ def joined(*texts: str | None) -> str:
 
 
 def parameters_text(note: MonitorNote | None) -> str:
-    """The settings of a monitor in words.
+    """The settings of a monitor in words; those that are left to the monitor are not named.
 
     >>> parameters_text(MonitorNote(monitor="boxes", parameters={"tau": "0.0001", "clusters": "3"}))
     'tau 0.0001, clusters 3'
     """
-    return ", ".join(f"{name} {value}" for name, value in (note.parameters if note else {}).items()) or "none"
+    named = {name: value for name, value in (note.parameters if note else {}).items() if value != str(None)}
+    return ", ".join(f"{name} {value}" for name, value in named.items()) or "none"
 
 
 def asked_words(row: Row) -> str:
@@ -397,9 +398,11 @@ def warnings(test: MonitoringFacts, model: str) -> Iterator[str]:
     if model in test.undertrained:
         yield f"{model} is undertrained: monitors of a poor model say little."
     yield from _promise_words(test, model)
-    for missing_model, monitor, reason, benchmarks in test.missing:
-        if missing_model == model:
-            yield f"{monitor} has no decision on {plural(benchmarks, 'benchmark')}: {reason.rstrip('.')}."
+    lost = grouped(((reason, benchmarks), monitor) for own, monitor, reason, benchmarks in test.missing if own == model)
+    for (reason, benchmarks), monitors in lost.items():
+        have = "has" if len(monitors) == 1 else "have"
+        named = listing(monitors) if len(monitors) < len(test.monitors) or len(monitors) == 1 else "All monitors"
+        yield f"{named} {have} no decision on {plural(benchmarks, 'benchmark')}: {reason.rstrip('.')}."
 
 
 def _promise_words(test: MonitoringFacts, model: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from roadworthy.monitors import Aim
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
 from roadworthy.protocols.od_test.evaluation import Decisions, Represented, Sample, calibrate, decide
 from roadworthy.protocols.od_test.names import ACCURACY
+from roadworthy.statistics.estimates import CONFIDENCE
 from roadworthy.statistics.paired import PairedChange
 
 PAIRED_PRIOR = 0.5
@@ -26,11 +27,13 @@ def compare_monitors(
     after: Represented,
     aim: Aim,
     names: Sequence[object] = ("the baseline", "the model"),
+    confidence: float = CONFIDENCE,
 ) -> Iterator[PairedChange]:
     """The accuracy of one monitor on one source in two runs, by McNemar's test: a row per ordered pair D_v != D_t.
 
-    `names` are those of the two systems, for reasons. Where one of them was not shown a set, was calibrated or tested
-    with other images, or says nothing, the row has a reason and no p value; so it does with a prior other than 0.5.
+    `names` are those of the two systems, for reasons; `confidence` is that of the interval. Where one of them was not
+    shown a set, was calibrated or tested with other images, or says nothing, the row has a reason and no p value; so it
+    does with a prior other than 0.5.
     """
     pair = before, after
     if (before.source, before.label) != (after.source, after.label):
@@ -43,7 +46,9 @@ def compare_monitors(
         monitors = [] if missing else [calibrate(one, aim, valid_set) for one in pair]
         for test_set in sets:
             if test_set != valid_set:
-                change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
+                change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY, confidence=confidence)
+                where = {"valid_set": valid_set, "test_set": test_set, "monitor": before.label}
+                change = replace(change, columns=where)
                 why = missing or not_paired(names, shown, test_set)
                 if why:
                     yield replace(change, reason=why)

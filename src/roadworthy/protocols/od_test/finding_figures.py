@@ -248,6 +248,18 @@ def unbeaten(points: Sequence[Point], *, higher: bool = True) -> list[Point]:
     return front
 
 
+def label_sides(count: int) -> list[str]:
+    """On which side of its mark each of `count` names stands, cheapest monitor first.
+
+    Along the unbeaten ones cost and accuracy rise together, so that above to the left and below to the right of a mark
+    there is no other; neighbours that are close take different sides.
+
+    >>> label_sides(3)
+    ['bottom right', 'top left', 'bottom right']
+    """
+    return ["bottom right" if (count - index) % 2 else "top left" for index in range(count)]
+
+
 def _cost_marks(test: OdTestFacts, points: Sequence[Point], colour: str, *, named: bool) -> dict[str, Any]:
     """A mark per monitor with its interval; hollow where it has no rank."""
     ranked = {method.label for method in test.ranked}
@@ -258,7 +270,7 @@ def _cost_marks(test: OdTestFacts, points: Sequence[Point], colour: str, *, name
         x=[plain(1000 * row.seconds_per_image) for row, _ in points],
         y=[plain(cell.value) for _, cell in points],
         text=[drawing.short_text(row.label) for row, _ in points],
-        textposition="top left",
+        textposition=label_sides(len(points)),
         textfont={"size": 12},
         cliponaxis=False,
         marker={

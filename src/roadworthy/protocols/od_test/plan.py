@@ -54,6 +54,11 @@ class OdTest(base.Protocol):
     table_specs = TABLE_SPECS
     further_questions = frozenset({"outliers"})
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
+    limits = (
+        "Both sides count half unless the study says otherwise, while outliers are rare on a road: accuracy here is "
+        "no forecast for it. The sets were chosen, not drawn, so a ranking may change with other outliers. Classes "
+        "that a set shares with the source are those that the study declares."
+    )
     shows_outliers = True
     prints_latex = True
     metrics = METRICS
@@ -140,6 +145,11 @@ class OdTest(base.Protocol):
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over triples is not bounded by objects."""
         return criterion.over != "pooled"
+
+    def row_facts(self, case: base.KnownCase) -> Mapping[str, Any]:
+        """The model, the set as D_t, and the monitor where one was asked."""
+        facts = {"model": case.labels.get("model", case.system), "test_set": case.labels["set"].removeprefix(OUTLIERS)}
+        return facts if case.labels["role"] == ANSWERS else {**facts, "monitor": case.system}
 
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Sources are looked at together: see `check_all`."""

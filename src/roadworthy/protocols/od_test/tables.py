@@ -243,15 +243,16 @@ class Evidence(base.Evidence):
                 ours = f"calibrated by other settings: {', '.join(differing)}"
             if isinstance(ours, str) or isinstance(theirs, str):
                 why = ours if isinstance(ours, str) else str(theirs)
-                yield PairedChange(f"{label}: all", 0, ACCURACY, reason=why)
+                yield after.change(f"{label}: all", 0, ACCURACY, {"monitor": label}, why)
                 continue
             for valid_set in dict.fromkeys([*ours, *theirs]):
                 why = not_paired(systems, [dict.fromkeys(fits) for fits in (ours, theirs)], valid_set)
                 if why:
-                    yield PairedChange(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, reason=why)
+                    where = {"monitor": label} | ({"valid_set": valid_set} if valid_set else {})
+                    yield after.change(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, where, why)
                     continue
                 then = replace(theirs[valid_set], source=ours[valid_set].source)
-                yield from compare_monitors(ours[valid_set], then, self.aim, systems)
+                yield from compare_monitors(ours[valid_set], then, self.aim, systems, after.confidence)
 
     def _monitors_on(self, model: str) -> dict[str, dict[str, Represented] | str]:
         """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""

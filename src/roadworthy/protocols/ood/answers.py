@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,16 +9,10 @@ import pandas as pd
 
 from roadworthy.protocols.joint_test.question_figures import QuestionFigure
 from roadworthy.protocols.ood.settings import KINDS
-from roadworthy.protocols.ood.table_specs import GAN, SETS
+from roadworthy.protocols.ood.table_specs import KIND_WORDS, SETS, set_words
 
 METHOD = "mean of the bounds of all sets"
 """Sets share the test images, so that their errors do not cancel: this is wide, and safe for any dependence."""
-KIND_WORDS = {
-    "literature": "noise and foreign images",
-    "derived": "images made from test images",
-    "transformed": "foreign images under a shift",
-    GAN: "images drawn by GANs",
-}
 
 
 def mean_over_sets(rows: pd.DataFrame) -> pd.DataFrame:
@@ -53,13 +46,6 @@ def _reason(lacking: pd.DataFrame, sets: int, what: str) -> str:
 
 def _of_kind(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["kind"] == kind]
-
-
-def set_words(row: Mapping[str, Any]) -> str:
-    """The set, and the foreign set that it shows disturbed."""
-    if row["kind"] == "transformed":
-        return f"{row['foreign']} under {row['shift']}, level {row['level']}"
-    return str(row["ood_set"])
 
 
 def _figure(figure: str, among: Any = None, *, is_main: bool = False) -> QuestionFigure:

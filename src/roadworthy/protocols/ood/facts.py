@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.grouping import grouped
+from roadworthy.protocols.answered_pictures import answered_images, read_answers
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gan_facts import Gans, load_gans
-from roadworthy.protocols.ood.table_specs import NAME
+from roadworthy.protocols.ood.table_specs import KIND_WORDS, NAME, set_words
 from roadworthy.report.facts import NOT_RUN, WORST, Facts, bounded, defined, estimate_of, mean_of
-from roadworthy.report.page import HardCase, ModelWords
-from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.report.page import AnsweredImage, HardCase, ModelWords
+from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.report.words import listing, number, plural, whole
 from roadworthy.statistics import Estimate
 
@@ -38,6 +39,8 @@ class OutlierSet:
 
     name: str
     kind: str
+    about: str = ""
+    """What it shows, where the name alone does not say it."""
 
     def __str__(self) -> str:
         return self.name
@@ -55,10 +58,15 @@ class ScoreBin:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Examples of a set, and of the in-distribution images it is mixed with."""
+    """Examples of a set, and of the in-distribution images it is mixed with; with answers where the run stores them."""
 
     outside: Picture
     inside: Picture
+    answers: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+
+    def answered(self, side: str) -> tuple[AnsweredImage, ...]:
+        """The images of a side, `in` or `out`, with what the models answered; nothing where no answer is stored."""
+        return answered_images(self.inside if side == "in" else self.outside, self.answers.get(side, ()))
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     run = Path(path)
     rows = read_rows(run, table_specs.SETS.name, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): estimate_of(row) for row in rows}
-    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
+    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], set_words(row)) for row in rows}
 
     def difficulty(outlier_set: OutlierSet) -> tuple[int, float, str]:
         keys = [(model, outlier_set.name, ROLE) for model in facts.ranked]
@@ -138,15 +146,24 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
             ((row["model"], row["ood_set"]), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
             for row in read_rows(run, table_specs.SCORES.name, facts.source)
         ),
-        gallery={
-            row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
-            for row in read_rows(run, table_specs.GALLERY.name, facts.source)
-        },
+        gallery=_gallery(run, facts.source),
         ranked=facts.ranked,
         repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == NAME), default=0),
         gans=load_gans(run, [outlier_set.name for outlier_set in ordered], facts.source),
         counts_gans=any("unit" in row for row in rows),
     )
+
+
+def _gallery(run: Path, source: str | None) -> dict[str, Pictures]:
+    """The pictures of every set, with the answers to their images where they are stored."""
+    stored = read_answers(run, table_specs.GALLERY_ANSWERS, source)
+    answers = grouped(((row["ood_set"], row["side"]), row) for row in stored)
+    gallery = {}
+    for row in read_rows(run, table_specs.GALLERY.name, source):
+        outside, inside = (strip_of_squares(media_path(run, row[column])) for column in ("media", "media_in"))
+        own = {side: answers.get((row["ood_set"], side), ()) for side in ("in", "out")}
+        gallery[row["ood_set"]] = Pictures(outside, inside, own)
+    return gallery
 
 
 def sentences(outliers: Outliers, model: str) -> Iterator[str]:
@@ -157,7 +174,8 @@ def sentences(outliers: Outliers, model: str) -> Iterator[str]:
     total = outliers.mean(model, ALL)
     if not math.isnan(total.value):
         parts = [(kind, outliers.mean(model, kind)) for kind in outliers.kinds]
-        of_kinds = [f"{kind} {number(ROLE, mean.value)}" for kind, mean in parts if not math.isnan(mean.value)]
+        measured = [(KIND_WORDS.get(kind, kind), mean.value) for kind, mean in parts if not math.isnan(mean.value)]
+        of_kinds = [f"{kind} {number(ROLE, value)}" for kind, value in measured]
         kinds = f": {listing(of_kinds)}" if len(of_kinds) > 1 else ""
         yield f"Mean AUROC over {plural(total.sets, 'set')} of outliers {number(ROLE, total.value)}{kinds}."
     missing = [outlier_set.name for outlier_set in outliers.sets if outliers.cell(model, outlier_set.name).missing]

@@ -13,7 +13,7 @@ from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.repeat_analysis import facts as differences
 from roadworthy.protocols.repeat_analysis.figures import difference_charts
 from roadworthy.report.facts import Facts
-from roadworthy.report.page import Page
+from roadworthy.report.page import Page, worst_conditions
 
 
 def page(name: str, run: Path, facts: Facts) -> Page:
@@ -35,5 +35,12 @@ def page(name: str, run: Path, facts: Facts) -> Page:
         ),
         {**context, "by_condition": by_condition, "differences": tested, "difference_words": differences},
         models={model: words.model_words(outliers, model) for model in facts.models},
+        worst=worst_conditions(
+            words.ROLE,
+            (
+                (own.name, [(model, outliers.cell(model, own.name)) for model in facts.models])
+                for own in outliers.hardest(outliers.ranked)
+            ),
+        ),
         headline=tuple(words.headline(outliers, facts)),
     )

@@ -37,6 +37,11 @@ class OutOfDistribution(base.Protocol):
     context = Breakdown
     table_specs = TABLE_SPECS
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
+    limits = (
+        "No set here is what a road will bring: sets find blind spots and rank models, and a high AUROC on noise "
+        "proves little. The hardest set is chosen after the fact, so it looks a little worse than a fresh measurement"
+        " would. Whether answers to known classes are right is not asked here."
+    )
     shows_outliers = True
     compared = ("auroc", "fpr95_in")
     subject = "outliers"
@@ -91,6 +96,13 @@ class OutOfDistribution(base.Protocol):
         cases = scored_cases(NAME, settings.monitor, bench, [case for own in planned for case in own])
         breakdown = resolve_breakdown(NAME, settings.conditions, bench.data)
         return base.Planned([*cases, *breakdown.plan(NAME, sides[0][0], bench)], breakdown)
+
+    def row_facts(self, case: KnownCase) -> Mapping[str, Any]:
+        """Of the outliers of a set: the columns that name it, and which repeat or GAN it is; of test data the model."""
+        if "ood_set" not in case.labels:
+            return {"model": case.system}
+        drawn = {"gan": case.labels["gan"]} if "gan" in case.labels else {}
+        return {**SetKey.of(case).where(), "repeat": case.stimulus.repeat, **drawn}
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from roadworthy.core.tables import ESTIMATE, TableSpec
+from collections.abc import Mapping
+from typing import Any
+
+from roadworthy.core.tables import ANSWER, ESTIMATE, TableSpec
 
 NAME, GAN = "ood", "gan"
 SET = ("model", "ood_set", "kind", "shift", "level", "foreign")
 """A model against a set; `foreign` is the foreign set that it is, or is made from."""
+KIND_WORDS = {
+    "literature": "noise and foreign images",
+    "derived": "images made from test images",
+    "transformed": "foreign images under a shift",
+    GAN: "images drawn by GANs",
+}
+"""What the sets of a kind are, in the middle of a sentence."""
 ONE_GAN = ("model", "ood_set", "gan")
 """A model against what one of the GANs of a configuration draws."""
 
@@ -55,6 +65,13 @@ GALLERY = TableSpec(
     "The pictures of one set, in `media`, and of the images that it is mixed with, in `media_in`.",
     key=("ood_set",),
     columns=("ood_set", "kind", "media", "media_in"),
+)
+GALLERY_ANSWERS = TableSpec(
+    f"{NAME}_gallery_answers",
+    "What one model answered, in the first repeat, to one image of the gallery: side `out` are outliers, which have no "
+    "true class, side `in` the images that they are mixed with; `image` counts from 0 in its picture.",
+    key=("model", "ood_set", "side", "image"),
+    columns=("model", "ood_set", "side", *ANSWER),
 )
 GANS = TableSpec(
     GAN,
@@ -114,6 +131,13 @@ GAN_ANSWERS = TableSpec(
 )
 
 TABLE_SPECS = (
-    *(SETS, BY_KIND, REPEATS, BY_CONDITION, CONDITION_COLUMNS, SCORES, GALLERY),
+    *(SETS, BY_KIND, REPEATS, BY_CONDITION, CONDITION_COLUMNS, SCORES, GALLERY, GALLERY_ANSWERS),
     *(GANS, GAN_REPEATS, GAN_EPOCHS, GAN_LOOKS, GAN_GALLERY, GAN_ANSWERS),
 )
+
+
+def set_words(row: Mapping[str, Any]) -> str:
+    """A set in words, from its row: its name, or the foreign set that it shows disturbed."""
+    if row["kind"] == "transformed":
+        return f"{row['foreign']} under {row['shift']}, level {row['level']}"
+    return str(row["ood_set"])

@@ -29,12 +29,12 @@ from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_d
 from roadworthy.protocols.monitor_scores import with_scores
 from roadworthy.protocols.ood import by_condition, gan_bounds, table_specs
 from roadworthy.protocols.ood.deciding import decide
+from roadworthy.protocols.ood.gallery import save_gallery
 from roadworthy.protocols.ood.gan_bounds import GanKey
-from roadworthy.protocols.ood.gans import save_gans, training_of
+from roadworthy.protocols.ood.gans import training_of
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.table_specs import GAN
-from roadworthy.protocols.pictures import evenly_spaced, save_strip
 from roadworthy.statistics import Estimate, GroupBootstrap
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -53,7 +53,6 @@ from roadworthy.verdict.why import no_single_images
 
 NAMES = tuple(metric.name for metric in METRICS)
 BINS = 20
-GALLERY_IMAGES = 6
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ class Evidence(base.Evidence):
         for name in dict.fromkeys([*keys, *others]):
             why = not_paired((before, after), shown, name)
             for metric in metrics:
-                change = PairedChange(name, (keys.get(name) or others[name]).level, metric, reason=why)
+                change = after.change(name, (keys.get(name) or others[name]).level, metric, {"ood_set": name}, why)
                 yield change if why else self._changed(change, keys[name], other, others[name])
 
     def _changed(self, change: PairedChange, key: SetKey, other: Self, other_key: SetKey) -> PairedChange:
@@ -335,54 +334,8 @@ class Evidence(base.Evidence):
         ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A strip of images per set, and of the in-distribution side where that is disturbed too."""
-        first = [case for case in cases if not case.showing.stimulus.repeat]
-        inside = {(c.showing.stimulus.name, c.showing.stimulus.level): c.showing for c in first if not c.labels}
-        sets = {case.labels["ood_set"]: case for case in first if self._stands_for_its_set(case)}
-        rows = []
-        for name, case in sets.items():
-            shift = case.labels.get("shift")
-            partner = inside.get((shift, case.showing.stimulus.level) if shift else (UNDISTURBED, 0))
-            if partner is None:  # the test data could not be shown so
-                continue
-            row = {"ood_set": name, "kind": case.labels["kind"]}
-            row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
-            row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
-            rows.append(row)
-        tables = {table_specs.GALLERY: rows}
-        if drawn := [case for case in first if case.labels.get("kind") == GAN]:
-            tables |= save_gans(drawn, media)
-            tables[table_specs.GAN_ANSWERS] = self._answer_rows(GALLERY_IMAGES)
-        return {spec.name: spec.frame(own) for spec, own in tables.items()}
-
-    def _stands_for_its_set(self, case: PlannedCase) -> bool:
-        """Of the GANs of a configuration the hardest does."""
-        name, kind = case.labels.get("ood_set", ""), case.labels.get("kind")
-        return bool(name) and (kind != GAN or _gan(case) == self.hardest.get(name, 0))
-
-    def _answer_rows(self, count: int) -> list[dict[str, Any]]:
-        """What every model said to the images that the gallery shows of the hardest GANs, and how sure it was."""
-        rows = []
-        for key, gan in self.by_gan:
-            if self.hardest[key.ood_set] != gan:
-                continue
-            case = next(c for c in self.outside[key] if _gan(c) == gan and not c.stimulus.repeat)
-            readouts = case.load()
-            own = readouts.certainty is not None
-            for position, row in enumerate(evenly_spaced(len(readouts.ids), count)):
-                rows.append(
-                    {
-                        "model": key.model,
-                        "ood_set": key.ood_set,
-                        "gan": gan,
-                        "place": position,
-                        "id": readouts.ids[row],
-                        "prediction": self.class_names[int(readouts.answers.prediction[row])],
-                        "confidence": float(readouts.answers.confidence[row]),
-                        "score": float(_scores(readouts, own)[row]),
-                    }
-                )
-        return rows
+        """A strip of images per set with the answers to them, and what GANs drew."""
+        return {spec.name: spec.frame(own) for spec, own in save_gallery(self, cases, media).items()}
 
 
 def _shown_as(cases: Sequence[StoredCase]) -> str:

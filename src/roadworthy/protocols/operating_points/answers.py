@@ -13,7 +13,8 @@ import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.joint_test.question_figures import QuestionFigure
-from roadworthy.protocols.ood.answers import mean_over_sets, set_words
+from roadworthy.protocols.ood.answers import mean_over_sets
+from roadworthy.protocols.ood.table_specs import set_words
 from roadworthy.protocols.operating_points.metrics import ACCEPTED_OUTLIER, ACCEPTED_WRONG
 from roadworthy.protocols.operating_points.table_specs import RATES
 

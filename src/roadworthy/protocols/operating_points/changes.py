@@ -53,7 +53,7 @@ def gan_change(
         estimate = bounded(confidence)
         return estimate.lo, estimate.hi
 
-    estimate = bounded(0.95)
+    estimate = bounded(change.confidence)
     change = replace(by_images, groups=len(differences), lo=estimate.lo, hi=estimate.hi, method=estimate.method)
     if estimate.unbounded:
         return replace(change, p=math.nan, reason=estimate.reason)

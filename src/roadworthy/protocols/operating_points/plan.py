@@ -26,7 +26,7 @@ from roadworthy.protocols.operating_points.keys import (
     is_inside,
     is_outside,
 )
-from roadworthy.protocols.operating_points.metrics import ACCEPTED_OUTLIER, ACCEPTED_WRONG, METRICS
+from roadworthy.protocols.operating_points.metrics import ACCEPTED_OUTLIER, ACCEPTED_WRONG, METRICS, REJECTED
 from roadworthy.protocols.operating_points.page import page
 from roadworthy.protocols.operating_points.settings import HALF, NAME, NOTHING, VALIDATION, Context, Settings
 from roadworthy.protocols.operating_points.table_specs import TABLE_SPECS
@@ -49,11 +49,17 @@ class OperatingPoints(base.Protocol):
     summary = (
         "How often does it fail silently: accepted wrong answers and outliers at a threshold from held-out images."
     )
+    limits = (
+        "A threshold is fixed on held-out images of other objects, so the share that it rejects differs on the test "
+        "images. Rates count how often a wrong answer passes, not how bad it is. The outliers are examples; what "
+        "occurs on a road is in none of the sets."
+    )
     shows_outliers = True
     metrics = METRICS
     compared = (ACCEPTED_WRONG.name, ACCEPTED_OUTLIER.name)
     subject = "operating points"
     question_figures = FIGURES
+    label_free = frozenset({REJECTED.name})
     suites: ClassVar[Mapping[str, Settings]] = {"approval@1": Settings()}
     uses = frozenset({"outliers", "train", "validation", "monitor"})
 
@@ -104,6 +110,12 @@ class OperatingPoints(base.Protocol):
         cases = [case for own in planned for case in own]
         context = Context(held_out=_held_out(settings, bench), seed=bench.seed)
         return base.Planned(scored_cases(NAME, settings.score, bench, cases), context)
+
+    def row_facts(self, case: KnownCase) -> Mapping[str, Any]:
+        """The columns that name a condition of the test data, or a set of outliers; what is held out has no row."""
+        if is_inside(case):
+            return ConditionKey.of(case).where()
+        return SetKey.of(case).where() if is_outside(case) else {"model": ""}
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""

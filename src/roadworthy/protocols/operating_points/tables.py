@@ -20,6 +20,7 @@ from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, StoredCase
 from roadworthy.protocols.changes import OTHER_IMAGES, not_paired
+from roadworthy.protocols.in_service import Watchable, measured_bound
 from roadworthy.protocols.monitor_scores import with_scores
 from roadworthy.protocols.ood import gan_bounds
 from roadworthy.protocols.ood.gan_bounds import GanKey
@@ -29,7 +30,13 @@ from roadworthy.protocols.ood.tables import gan_keys
 from roadworthy.protocols.operating_points import changes, table_specs
 from roadworthy.protocols.operating_points.curve import curve_rows
 from roadworthy.protocols.operating_points.keys import ConditionKey, asked, is_inside, is_outside
-from roadworthy.protocols.operating_points.metrics import ACCEPTED, ACCEPTED_OUTLIER, INSIDE_METRICS, METRICS
+from roadworthy.protocols.operating_points.metrics import (
+    ACCEPTED,
+    ACCEPTED_OUTLIER,
+    INSIDE_METRICS,
+    METRICS,
+    REJECTED,
+)
 from roadworthy.protocols.operating_points.rates import inside_estimate, outside_estimate
 from roadworthy.protocols.operating_points.reading import ModelScores, read_model
 from roadworthy.protocols.operating_points.settings import Context, Settings
@@ -178,6 +185,21 @@ class Evidence(base.Evidence):
         reasons = [own.fixed.reason for own in self.models.values() if math.isnan(own.fixed.threshold)]
         return reasons[0] if reasons and len(reasons) == len(self.models) else ""
 
+    def in_service(self) -> list[Watchable]:
+        """The share of undisturbed images that each model rejects at its threshold."""
+        return [self._rejection(model) for model in self.models]
+
+    def _rejection(self, model: str) -> Watchable:
+        own, clean = self.models[model], ConditionKey(model, UNDISTURBED, 0)
+        share = Watchable(
+            REJECTED.name,
+            {"model": model},
+            adds=f"1 where the {own.score} lies below {own.fixed.threshold!r}, else 0",
+            images="every image that the model is shown, one of each object",
+            measured=self.estimate([clean], REJECTED) if clean in self.conditions else no_estimate("not shown"),
+        )
+        return measured_bound(share, "at_most")
+
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """None: what is shown is shown by the pages of other protocols."""
         return {}
@@ -190,7 +212,9 @@ class Evidence(base.Evidence):
             names = [name for side in sides for name, key in side.items() if isinstance(key, wanted)]
             shown = [own.shown_as(system.model) for own, system in ((self, before), (other, after))]
             for name in dict.fromkeys(names):
-                change = PairedChange(*name, metric.name, reason=not_paired((before, after), shown, name))
+                inside = wanted is ConditionKey
+                where = {"shift": name[0], "level": name[1]} if inside else {"ood_set": name[0]}
+                change = after.change(*name, metric.name, where, not_paired((before, after), shown, name))
                 if change.reason:
                     yield change
                     continue

@@ -33,6 +33,10 @@ class Situations(base.Protocol):
     table_specs = TABLE_SPECS
     further_questions = frozenset({"conditions"})
     summary = "Expected performance, and the share of expected situations in which requirements are met, by frequency."
+    limits = (
+        "The figures are as good as the frequencies that the study states. What occurs and is not listed is not in "
+        "them. A drawn shift stands for weather only as far as it looks like it."
+    )
     shows_recorded = True
     compared = ("expected_accuracy",)
     subject = NAME

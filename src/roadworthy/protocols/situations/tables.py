@@ -272,7 +272,7 @@ class Evidence(base.Evidence):
         """The expectation by each of the metrics; both must have been shown the same situations on the same images."""
         obstacle = self._obstacle(other, before, after)
         for name in metrics:
-            change = PairedChange(ALL_SITUATIONS, 0, name, reason=obstacle)
+            change = after.change(ALL_SITUATIONS, 0, name, {}, obstacle)
             metric = find_metric(name.removeprefix(EXPECTED), self.metrics)
             yield change if obstacle else self._changed(other, before.model, after.model, metric, change)
 
@@ -299,7 +299,7 @@ class Evidence(base.Evidence):
         pairs = zip(self.samples(before, metric), other.samples(after, metric), strict=True)
         differences = [replace(two, values=two.values - one.values) for one, two in pairs]
         low, high = metric.limits(self.num_classes)
-        interval = expected_value(differences, low - high, high - low)
+        interval = expected_value(differences, low - high, high - low, confidence=change.confidence)
         objects = np.concatenate([sample.groups for sample in differences])
         weighted = [sample.per_image() * sample.share / len(sample.groups) for sample in differences]
         index = np.unique(objects, return_inverse=True)[1]
