@@ -37,7 +37,7 @@ $(VENV)/.docs: $(VENV)/.core
 
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray]'
+	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray,serve]'
 	touch $@
 
 $(INTEROP)/.ready: tests/interop/constraints.txt
@@ -53,8 +53,9 @@ $(BUILD)/.ready: constraints.txt
 demo: $(VENV)/.torch
 	$(VENV)/bin/roadworthy demo --out runs/demo
 
+# bytecode is kept: tests start many processes, and without it each of them compiles the package anew
 test: lint
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.dev
 	cd tests && PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests ../$(VENV)/bin/python -m fuzzing
@@ -85,7 +86,7 @@ typing: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost installation; do \
+	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale report_scale viewer cost installation; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest_plugins = ("pytester",)  # its options must be known from the start; test_pytest_plugin.py uses it
+pytest_plugins = ("pytester", "browser")  # pytester: its options must be known from the start
 pytest.register_assert_rewrite("commands")  # a helper that asserts: failures show what was compared
 
 ROOT = Path(__file__).parent.parent
@@ -18,22 +21,37 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 SLOW_FIRST = (
-    *("test_docs", "test_engine", "test_nodes", "test_cli", "test_od_test", "test_stubborn_models", "test_compare"),
+    *("test_ray", "test_docs", "test_isolation", "test_engine", "test_store_care", "test_od_test", "test_own_networks"),
     *(
-        "test_monitors_in_runs",
-        "test_rehearsal",
-        "test_damage",
-        "test_dependability",
-        "test_example_plugin",
-        "test_stores",
+        "test_monitors",
+        "test_nodes",
+        "test_stubborn_models",
+        "test_cli",
+        "test_ood",
+        "test_pixelcnn",
+        "test_monitoring",
     ),
+    *("test_monitors_in_runs", "test_plugins", "test_python", "test_pages", "test_report", "test_monitor_export"),
+    *("test_real_data", "test_pipelines", "test_model_kinds", "test_od_test_gallery", "test_gan", "test_pytest_plugin"),
+    *("test_own_metric", "test_golden", "test_compare", "test_rehearsal", "test_damage", "test_dependability"),
+    *("test_example_plugin", "test_stores", "test_browser", "test_viewer_browser", "test_full_disk"),
+    *("test_http_models", "test_viewer", "test_audit", "test_building", "test_approval", "test_judged_runs"),
 )
-"""Files of more than 15 seconds: begun first, so that no worker is left with one when the others are done."""
+"""Files of more than 10 seconds: begun first, so that no worker is left with one when the others are done."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: index for index, name in enumerate(SLOW_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests and all that they import to the end of the process when garbage is searched for.
+
+    A search through all of it takes half a second, and libraries ask for one (statsmodels in every `multipletests`).
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -58,6 +76,48 @@ def models_here(request: pytest.FixtureRequest) -> Iterator[None]:
 
             patch.setattr(roadworthy.models, "is_foreign", lambda loader: False)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """Ask the disk of no file to keep it through a power cut: that takes longer than to write it.
+
+    Commands that tests start as programs ask; tests of disks that fail put a function of their own in its place.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+DRAWN_ANEW = ("test_signs", "test_traffic_scenes")
+"""Test files that are about how the built-in sets are drawn."""
+_DRAWN: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pictures_are_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep every picture of a built-in set for all tests of a process: many studies are about the same 150 signs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.stem not in DRAWN_ANEW and "tests" in request.path.parts:
+            from roadworthy.data import BuiltinDataset
+
+            patch.setattr(BuiltinDataset, "_draw", functools.partialmethod(_draw_once, BuiltinDataset._draw))
+        yield
+
+
+def _draw_once(data: Any, draw: Callable[[Any, Any], tuple[Any, ...]], index: Any) -> tuple[Any, ...]:
+    """What `BuiltinDataset._draw` gives, from the pictures that were drawn before where there are any."""
+    import numpy as np
+
+    known = [(data._set.draw, *data._key, *data.size, data.table.groups[row], data.table.ids[row]) for row in index]
+    new = [position for position, key in enumerate(known) if key not in _DRAWN]
+    if new:
+        columns = [column for column in draw(data, index[new]) if column is not None]
+        _DRAWN.update(zip((known[position] for position in new), zip(*columns, strict=True), strict=True))
+    if not known:
+        return draw(data, index)
+    images, masks, *depth = (np.stack(column) for column in zip(*(_DRAWN[key] for key in known), strict=True))
+    return images, masks, depth[0] if depth else None
 
 
 @pytest.fixture(scope="session")

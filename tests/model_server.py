@@ -56,6 +56,7 @@ class ModelServer(ThreadingHTTPServer):
         self.metadata: dict[str, Any] = METADATA
         self.extensions: list[str] = []
         self.model_version, self.location = "", ""
+        self.closes, self.pause = False, 0.0
         self.forget()
 
     def forget(self) -> None:
@@ -133,6 +134,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply({"error": "it is tired"}, int(fault), {"Retry-After": self.server.retry_after})
         elif fault == "html":
             self.send(b"<html>{}</html>", 200, {"Content-Type": "text/html"})
+        elif fault == "twice":
+            self.send(b'{"a": {"outputs": 1, "outputs": 2}}', 200, {"Content-Type": "application/json"})
         elif fault == "garbage":
             self.send(b'{"probabilities": [[0.5, 0.5', 200, {"Content-Type": "application/json"})
         elif fault == "drip":
@@ -195,9 +198,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def send(self, content: bytes, status: int, headers: dict[str, str], cut: bool = False) -> None:
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+        ends = {"Connection": "close"} if self.server.closes else {}
+        for name, value in {**headers, **ends, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
+        self.server.stopped.wait(self.server.pause)
         self.wfile.write(content[: len(content) // 2] if cut else content)
         self.close_connection |= cut
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
@@ -15,8 +14,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pandas as pd
-import pytest
 
+from browser import FLAGS, browser_program
 from records import Shown, run_record, source_record, with_cases
 from roadworthy import report
 from roadworthy.core.record import RunRecord
@@ -290,12 +289,8 @@ def chart_data(html: str) -> dict[str, Any]:
 
 def in_browser(page: Path, profile: Path, size: str = "1280,900") -> subprocess.CompletedProcess[str]:
     """A page as chromium leaves it when its scripts are done."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium on this machine: install it to test the report in a browser")
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    quiet = "--disable-component-update --disable-sync --enable-logging=stderr --v=0 --virtual-time-budget=60000"
-    command = [browser, *flags.split(), *quiet.split(), f"--window-size={size}", f"--user-data-dir={profile}"]
+    told = ["--enable-logging=stderr", "--v=0", "--virtual-time-budget=60000"]
+    command = [browser_program(), *FLAGS, *told, f"--window-size={size}", f"--user-data-dir={profile}"]
     return subprocess.run(
         [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=180, check=True
     )

@@ -89,6 +89,39 @@ def belgian(part: str, split: str) -> Callable[[Path], Any]:
     return make
 
 
+def coco(*categories: tuple[int, str], box: Any = (1, 1, 4, 4)) -> Callable[[Path], Any]:
+    def make(folder: Path) -> Any:
+        (folder / "0.png").write_bytes(png(1))
+        content = {
+            "images": [{"id": 0, "file_name": "0.png", "width": 8, "height": 8}],
+            "annotations": [{"id": 0, "image_id": 0, "category_id": 1, "bbox": box}],
+            "categories": [{"id": number, "name": name} for number, name in categories],
+        }
+        (folder / "test.json").write_text(json.dumps(content))
+        return {"coco": str(folder / "test.json"), "images": str(folder)}
+
+    return make
+
+
+def yolo(names: str, *labels: str | None) -> Callable[[Path], Any]:
+    def make(folder: Path) -> Any:
+        (folder / "data.yaml").write_text(names)
+        for name in ("images", "labels"):
+            (folder / name).mkdir()
+        for number, lines in enumerate(labels):
+            (folder / "images" / f"{number}.png").write_bytes(png(number))
+            if lines is not None:
+                (folder / "labels" / f"{number}.txt").write_text(lines)
+        return {"yolo": str(folder)}
+
+    return make
+
+
+def table(folder: Path) -> Any:
+    (folder / "signs.csv").write_text("path;label\n0.png;stop\n")
+    return str(folder / "signs.csv")
+
+
 class Animals(torch.utils.data.Dataset[Any]):
     """Four classes, of which the last two are signs."""
 
@@ -113,6 +146,11 @@ class Signs(torch.utils.data.Dataset[Any]):
     def __getitem__(self, row: int) -> Any:
         image, label = self.dataset[self.indices[row]]
         return image, label - 2
+
+
+class Broken(Animals):
+    def __getitem__(self, row: int) -> Any:
+        return super().__getitem__(row if row < 3 else 1 // 0)
 
 
 class Contradicting(Animals):
@@ -147,6 +185,7 @@ def objects(boxes: Any, labels: Any = (1,)) -> Any:
     return SimpleNamespace(boxes=boxes, labels=labels, scores=[1.0])
 
 
+BOX = "0 .5 .5 .2 .2\n"
 DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "splits": (
         parquets("test-00000-of-00001.parquet", "train-00000-of-00002-0123456789abcdef.parquet"),
@@ -159,6 +198,17 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "label of a bool": (shards("a.tar", json=b'{"label": true}'), r"sample 'a': a label is .* not True"),
     "box of a shard": (shards("a.tar", json=b'{"label": 0, "box": 3}'), r"box 3 of image 'a' must be four numbers"),
     "box of a column": (lambda _: saved(box=[3]), r"box 3 of image '0' must be four numbers"),
+    "two labels": (
+        shards("a.tar", cls=b"0", json=b'{"label": 1}'),
+        r"label '0' in its \.cls file and '1' in its \.json file: say which counts with `label: cls` or `label: json:l",
+    ),
+    "one name, two categories": (coco((1, "a"), (2, "a")), r"categories 1 and 2 of .* are both called 'a'"),
+    "box without area": (coco((1, "a"), box=[1, 1, 0, 3]), r"no image of .* can be used: 1 with a box without area"),
+    "box outside": (coco((1, "a"), box=[9, 9, 2, 3]), r"no image of .* can be used: 1 with a box outside the image"),
+    "number of classes": (yolo("names: [a, b]\nnc: 3\n", BOX), r"names 2 classes, and its `nc:` says 3"),
+    "no labels": (yolo("names: [a]\n", None, ""), r"1 without a file of labels, 1 without an object"),
+    "semicolons": (table, r"no column 'path'; the columns are 'path;label': separate them by commas, not by ';'"),
+    "an item raises": (lambda _: Broken(), r"item 3 of data set Broken cannot be read: ZeroDivisionError"),
     "training part": (belgian("Training", "test"), r"this is the training part: say `split: train`"),
     "test part": (belgian("BelgiumTSC_Testing", "train"), r"this is the test part: say `split: test`"),
     "numbers of classes": (lambda _: Contradicting(), r"number the classes differently: .* `classes=`"),
@@ -183,6 +233,29 @@ def test_data_that_could_mean_two_things_is_refused(tmp_path: Path, name: str) -
     with pytest.raises(InputError, match=sentence) as raised:
         rw.open_dataset(make(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+def test_labels_that_two_files_of_a_sample_say_may_agree_or_be_chosen(tmp_path: Path) -> None:
+    shard(tmp_path / "a.tar", png=png(1), cls=b"stop", json=b'{"label": "yield"}')
+    assert rw.open_dataset({"webdataset": str(tmp_path / "a.tar"), "label": "cls"}).class_names == ("stop",)
+    assert rw.open_dataset({"webdataset": str(tmp_path / "a.tar"), "label": "json:label"}).class_names == ("yield",)
+    for agreeing in (b'{"label": 0}', b'{"label": "stop"}', b'{"hour": 3}'):
+        shard(tmp_path / "b.tar", png=png(1), cls=b"0", json=agreeing)
+        assert rw.open_dataset(str(tmp_path / "b.tar")).class_names == ("0",)
+
+
+def test_images_without_a_file_of_labels_are_counted(tmp_path: Path) -> None:
+    data = rw.open_dataset(yolo("names: [a]\n", BOX, None, BOX)(tmp_path))
+    assert (len(data), data.notes[-1]) == (2, "images left out: 1 without a file of labels")
+
+
+def test_an_empty_cell_of_a_table_is_a_picture_that_can_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    for images in ([png(1), None], [{"bytes": png(1), "path": None}, {"bytes": None, "path": None}]):
+        pq.write_table(pa.table({"image": images, "label": ["a", "b"]}), path)
+        with pytest.raises(InputError, match=r"1 of 2 images .* 'test\.parquet: image of row 1' .*on_bad_image='skip'"):
+            rw.open_dataset(path)
+        assert rw.open_dataset(path, on_bad_image="skip").ids == ("0",)
 
 
 def test_more_classes_than_targets_of_maite_are_refused() -> None:

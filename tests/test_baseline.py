@@ -196,6 +196,9 @@ def test_a_new_version_is_evaluated_by_the_same_command(
     assert result.exit_code == 0, result.output
     assert "compared with runs/detector: " in result.stdout
     assert "regression: detector-new/v2: " in result.stdout, "the only model is compared with the only one"
-    assert "Compared with <code>runs/detector</code>" in (tmp_path / "runs/detector-new/report.html").read_text()
+    page = (tmp_path / "runs/detector-new/report.html").read_text()
+    link = '<a href="../detector/report.html" title="The report of the run before"><code>runs/detector</code></a>'
+    assert f"Compared with {link}" in page
+    assert "roadworthy run RUN/study.yaml --out AGAIN\nroadworthy compare RUN AGAIN</pre>\n</section>" in page
     stored = (tmp_path / "runs/detector-new/study.yaml").read_text()
     assert f"baseline: {tmp_path / 'runs/detector'}" in stored

@@ -43,6 +43,9 @@ def reduced(folder: Path) -> Path:
     protocols["classification"] = {"shifts": ["noise", "fog", "rotation"], "levels": [1, 5]}
     protocols["ood"] = {"sets": ["uniform_noise", "scenery", "swirl"], "transformed": ["fog"]}
     protocols["od_test"] = {"limit": 60}
+    shifted = {"kind": "distributional_shift", "shift": "fog"}
+    protocols["monitoring"] = {"limit": 30, "resamples": 100, "timed_images": 0, "benchmarks": {"fog": shifted}}
+    protocols["localization"] = {"sets": {"fog": {"shift": "fog"}}, "resamples": 100, "timed_images": 0}
     protocols["dependability"] |= {"loss_images": 28, "occlusion": {"patch": 8, "stride": 8, "images": 28}}
     study["criteria"] = study["criteria"][:1]
     (folder / "study.yaml").write_text(yaml.safe_dump(study))

@@ -72,8 +72,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "cifar10_test.npz", images=pixels, labels=labels, class_names=np.array([*"abcdefghij"]))
     for name, language in (("sure_and_wrong.py", "python"), ("sure.yaml", "yaml")):
         (folder / name).write_text(blocks(ROOT / "docs" / "own_metric.md", language)[0])
-    criteria = blocks(ROOT / "docs" / "criteria.md", "yaml")[0]
-    (folder / "criteria.yaml").write_text(criteria)
+    criteria = blocks(ROOT / "docs" / "criteria.md", "yaml")
+    (folder / "criteria.yaml").write_text(criteria[0])
+    (folder / "relative.yaml").write_text(next(block for block in criteria if "against: baseline" in block))
     study = yaml.safe_load(blocks(ROOT / "docs" / "classification.md", "yaml")[0])
     (folder / "study.yaml").write_text(yaml.safe_dump({**study, "criteria": None}))
     return folder
@@ -81,11 +82,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_in_the_docs_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)  # a viewer would go on until it is stopped
     ran = 0
     for page, line in commands():
         words = shlex.split(line.replace("RUN", "runs/m"))[1:]
         if words[0] == "evaluate" and not {"--out", "--write-study"} & {*words}:
             words += ["--out", f"runs/{ran}", "--suite", "quick"]
+        words += ["--port", "0"] if words[0] == "serve" else []
         code = EXIT_CODES.get(words[0], (0,))
         from typer.testing import CliRunner
 

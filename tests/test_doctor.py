@@ -41,19 +41,19 @@ def test_this_installation_is_healthy(diagnosis: rw.Diagnosis) -> None:
 
 
 def test_the_self_check_knows_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert diagnosing._self_check().same_bits
+    assert diagnosing.self_check().same_bits
     monkeypatch.setattr(diagnosing, "SIGNS_SHA256", "0" * 64)
-    other_bits = diagnosing._self_check()
+    other_bits = diagnosing.self_check()
     assert not other_bits.same_bits
     assert not other_bits.problem, "another processor may round otherwise"
 
 
 def test_a_classifier_that_is_missing_or_answers_otherwise_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosing, "CLASSIFIER", Path("none.onnx"))
-    assert "none.onnx" in diagnosing._self_check().problem
+    assert "none.onnx" in diagnosing.self_check().problem
     first_class = SimpleNamespace(answer=lambda batch, size: SimpleNamespace(probabilities=np.eye(14)[[0] * 14]))
     monkeypatch.setattr("roadworthy.models.load_model", lambda path: first_class)
-    assert diagnosing._self_check().problem.startswith("13 of 14 drawn signs were not recognised")
+    assert diagnosing.self_check().problem.startswith("13 of 14 drawn signs were not recognised")
 
 
 def test_it_works_where_libraries_do_not() -> None:

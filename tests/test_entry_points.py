@@ -25,6 +25,7 @@ REGISTRIES = {
     "dataset": ("data", "DATA"),
     "format": ("data.curation.frames", "READERS"),
     "model": ("models", "MODELS"),
+    "damage": ("damages", "DAMAGES"),
     "http_format": ("models.http", "FORMATS"),
     "architecture": ("models.reference", "ARCHITECTURES"),
     "network_opener": ("models.reference", "OPENERS"),
@@ -40,6 +41,7 @@ PACKAGE = '''
 from dataclasses import dataclass
 from pydantic import BaseModel
 import roadworthy as rw
+from roadworthy.damages import Damage
 from roadworthy.core.tables import TableSpec
 from roadworthy.metrics import metric as as_metric
 from roadworthy.models.http import WireFormat
@@ -65,6 +67,9 @@ class outlier(Painted):
     name = "of_a_package"
     def paint(self, source, rows, streams):
         return source.batch(rows).images
+
+class damage(Damage):
+    name = "of_a_package"
 
 class http_format(WireFormat):
     name = "of_a_package"
@@ -159,7 +164,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_every_registry_is_known_here() -> None:
     for kind in REGISTRIES:
         assert registry_of(kind).kind == kind
-    ours = {r.kind: r for r in Registry.everyone if r.kind not in ("colour",)}
+    ours = {r.kind: r for r in Registry.everyone if r.kind not in ("colour", "kind")}
     assert set(ours) == set(REGISTRIES), "a new registry has a row here and in docs/extending.md"
     assert all(re.fullmatch(r"roadworthy\.\w+", registry.group) for registry in ours.values())
 

@@ -237,7 +237,8 @@ def _take(orders: Connection) -> None:
             orders.recv()
 
 
-def test_of_two_drivers_at_the_same_instant_exactly_one_wins(tmp_path: Path) -> None:
+def test_of_two_drivers_at_the_same_instant_exactly_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roadworthy.engine.locking.READERS_ASK", 0.01)  # nobody reads here; the loser waits for it
     pipes = [multiprocessing.Pipe() for _ in range(2)]
     drivers = [multiprocessing.get_context("fork").Process(target=_take, args=(there,)) for _, there in pipes]
     for driver in drivers:

@@ -242,6 +242,7 @@ def test_a_version_is_demanded_where_answers_are_stored(server: ModelServer, tmp
         ("text", r"answered probabilities that are not lists of numbers"),
         ("html", r"answered text/html, not JSON"),
         ("garbage", r"answered 28 bytes that are not JSON"),
+        ("twice", r"answered JSON that has the key 'outputs' twice"),
         ("404", r"answered 404 Not Found \(.*it is tired.*\): check the path"),
         ("redirect", r"redirects to another server \(http://127.0.0.2:9\), which is not followed"),
     ],
@@ -549,6 +550,19 @@ def test_a_connection_that_the_server_closed_between_requests_is_opened_again(
     for _ in range(3):
         time.sleep(0.12)
         model.answer(some_images(), 10)
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+def test_an_answer_is_read_to_its_end_where_the_server_closes_after_each(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Servers for development do so; the body comes after the head, when `http.client` has closed the socket."""
+    monkeypatch.setattr(Handler, "protocol_version", version)
+    server.closes, server.pause = version == "HTTP/1.1", 0.02
+    model = opened(server, retries=0, timeout=5.0)
+    answers = model.answer(some_images(), 10).probabilities
+    assert answers == pytest.approx(rows_of(some_images().images), abs=1e-6)
+    assert model.client.times.repeated == 0
 
 
 def test_what_the_page_shows_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

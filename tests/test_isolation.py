@@ -563,26 +563,31 @@ def wait_until_asked(folder: Path) -> None:
 
 
 def test_signals_reach_a_supervised_command_and_its_end_takes_it_along(tmp_path: Path) -> None:
-    write_code(tmp_path)
+    """Three commands at once, since each waits some seconds for a model that hears nothing."""
     data = draw(tmp_path)
     words = ["evaluate", "--model", "m.py:hangs_at_once", "--data", str(data), "--trust", "--no-isolate"]
     ended = {signal.SIGINT: (130,), signal.SIGTERM: (143, -signal.SIGTERM), signal.SIGKILL: (-signal.SIGKILL,)}
-    for number, codes in ended.items():
-        running = subprocess.Popen(
+    running, children = {}, {}
+    for number in ended:
+        (tmp_path / number.name).mkdir()
+        write_code(tmp_path / number.name)
+        running[number] = subprocess.Popen(
             [sys.executable, "-m", "roadworthy", *words],
-            cwd=tmp_path,
+            cwd=tmp_path / number.name,
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=partial(
                 signal.signal, signal.SIGINT, signal.SIG_DFL
             ),  # ignored where tests run in the background
         )
-        wait_until_asked(tmp_path)
-        (child,) = map(int, Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split())
-        running.send_signal(number)
-        running.communicate(timeout=20)
-        assert running.returncode in codes
-        wait_until_gone(child)
+    for number, process in running.items():
+        wait_until_asked(tmp_path / number.name)
+        (children[number],) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        process.send_signal(number)
+    for number, process in running.items():
+        process.communicate(timeout=20)
+        assert process.returncode in ended[number]
+        wait_until_gone(children[number])
 
 
 def test_ctrl_c_at_a_terminal_ends_a_supervised_command_once(tmp_path: Path) -> None:

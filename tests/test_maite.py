@@ -274,6 +274,23 @@ def test_a_detector_is_tested_as_a_localizer(squares):
             rw.open_dataset(Items([ONE], [target], [{"id": 0}]))
 
 
+def test_a_detector_is_evaluated_by_the_suite_of_localizers(squares, tmp_path):
+    """Without a suite it is the one that can ask the model; one that cannot says which can."""
+    options = {"criteria": [{"id": "R1", "metric": "iou", "where": {"set": "fog_1"}, "at_least": 0.7}]}
+    run = rw.evaluate(Brightest(120), squares, out=tmp_path / "run", progress=rw.no_progress, **options)
+    table = run.tables["localization"].query("metric == 'iou' and view == 'all'").set_index("set")
+    assert table["value"]["test"] == 1.0
+    assert table["value"]["noise_5"] < 0.5, "noise is brighter than the threshold"
+    assert len(table) == 1 + 8 * 3
+    assert (run.verdict().status, {*table["model"]}) == ("pass", {"brightest"})
+    assert not any("foreign" in note for note in run.record.first.data.notes), "no set outside is shown"
+    with pytest.raises(rw.InputError, match=r"suite quick@1 has no model to ask: model brightest .*suite='localizati"):
+        rw.evaluate(Brightest(120), squares, suite="quick", out=tmp_path / "quick")
+    with pytest.raises(rw.InputError, match="suite localization@1 makes no use of `outliers=`"):
+        rw.evaluate(Brightest(120), squares, outliers=squares, out=tmp_path / "outliers")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_default_of_a_dataclass_that_a_model_makes_counts_for_its_identity(tmp_path):
     """Targets of detectors are dataclasses more often than not, and the constructor of one has no source."""
 

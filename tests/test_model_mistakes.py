@@ -27,7 +27,7 @@ import roadworthy as rw
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
 from roadworthy.models import align
-from roadworthy.models.image_processor import AppliedProcessor
+from roadworthy.models.image_processor import AppliedProcessor, preprocess_of_processor
 from roadworthy.models.keras import BACKENDS, import_keras
 from roadworthy.models.preprocess import preprocess_of
 from roadworthy.uncertainty.ensemble import Ensemble
@@ -143,6 +143,11 @@ class TestKeras:
         installed = next(name for name in BACKENDS if importlib.util.find_spec(name))
         assert seen == [installed, installed, installed, None]
 
+    def test_a_network_without_weights_is_refused(self) -> None:
+        keras = import_keras()
+        with pytest.raises(InputError, match="has no weights yet: train it"):
+            rw.load_model(keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)]))
+
     def test_arithmetic_before_the_first_weights_asks_for_the_range(self) -> None:
         keras = import_keras()
         images = keras.Input((8, 8, 3))
@@ -245,6 +250,42 @@ class TestHuggingFace:
         assert not sent.has_adjoint
         with pytest.raises(InputError, match="in the process of the model alone"):
             sent(batch(1).images)
+
+
+class TestWhatIsNoModel:
+    @pytest.mark.parametrize("given", [KNeighborsClassifier, SimpleNamespace])
+    def test_a_class_is_not_an_object_of_it(self, given: Any) -> None:
+        with pytest.raises(InputError, match=f"{given.__name__} is a class, not a model: give an object of it"):
+            rw.load_model(given)
+
+    def test_a_class_of_image_processors_is_no_processor(self) -> None:
+        from transformers import ViTImageProcessorPil
+
+        with pytest.raises(InputError, match="ViTImageProcessorPil is a class, not an image processor"):
+            preprocess_of_processor(ViTImageProcessorPil)
+
+    def test_pickles_and_names_of_a_hub_are_told_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("forest.joblib").write_bytes(b"")
+        with pytest.raises(InputError, match=r"is a pickle, .* load it yourself and give the live model"):
+            rw.load_model("forest.joblib")
+        with pytest.raises(InputError, match=r"there is no model google/vit-base; nothing is downloaded"):
+            rw.load_model("google/vit-base")
+        with pytest.raises(InputError, match=r"there is no model nets$"):
+            rw.load_model("nets")
+
+
+def test_true_and_false_are_no_numbers_of_classes() -> None:
+    rows, labels = pixels()
+    estimator = KNeighborsClassifier().fit(rows, labels > 0)
+    for names in (["stop", "yield"], ["stop", "yield", "priority"]):
+        with pytest.raises(InputError, match=r"knows the classes 'False', 'True', which the data has not.*`classes=`"):
+            align(rw.load_model(estimator), names)
+    named = align(rw.load_model(estimator, classes=["yield", "stop"]), ["stop", "yield"])
+    own = estimator.predict_proba(rows[:9])
+    assert named.answer(batch(9), 9).probabilities == pytest.approx(own[:, ::-1], abs=1e-6)
 
 
 class TestOnnx:

@@ -174,7 +174,7 @@ def value(run: Run, table: str = "monitoring", **where: Any) -> float:
 
 def test_every_table_is_there_and_follows_from_what_is_stored(run: Run) -> None:
     made = [name for name in run.tables if "monitoring" in name]
-    assert len(made) == 15
+    assert len(made) == 16
     assert run.verify() == []
     table = run.tables["monitoring"]
     assert set(table["ood_kind"]) == set(KINDS)

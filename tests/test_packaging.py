@@ -18,7 +18,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from roadworthy.cli.completion import complete_shift, complete_template, names_of
+from roadworthy.cli import completion
+from roadworthy.cli.completion import names_of
+from roadworthy.listing import listing
+from written_code import KNOWN_NAMES, formatted
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -123,13 +126,37 @@ def test_every_library_of_the_core_says_what_it_is_for() -> None:
 
 
 def test_what_the_shell_proposes() -> None:
-    assert complete_shift("perspec") == ["perspective"]
-    assert "fgsm" in complete_shift("")
-    assert complete_template("traffic") == ["traffic-signs"]
+    assert names_of("shifts")("perspec") == ["perspective"]
+    assert "fgsm" in names_of("shifts")("")
+    assert names_of("templates")("traffic") == ["traffic-signs"]
     assert names_of("suites")("quick") == ["quick@1"]
     assert "accuracy" in names_of("metrics")("acc")
     assert "energy" in names_of("monitors")("en")
     assert names_of("monitors")("no such") == []
+    for kind in ("shifts", "suites", "metrics", "monitors"):
+        assert {*names_of(kind)("")} <= {name for name, _ in listing(kind)}, "tests before this one may register more"
+
+
+def test_the_names_that_the_shell_proposes_are_those_of_the_registries() -> None:
+    assert KNOWN_NAMES.read_text() == formatted(KNOWN_NAMES), "run python tests/written_code.py"
+
+
+def test_names_of_installed_packages_are_proposed_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = [
+        metadata.EntryPoint("mine", "no_such_module:Mine", "roadworthy.monitors"),
+        metadata.EntryPoint("sandstorm", "no_such_module:Sand", "roadworthy.shifts"),
+    ]
+
+    def of_group(group: str) -> metadata.EntryPoints:
+        return metadata.EntryPoints(installed).select(group=group)
+
+    monkeypatch.setattr(completion, "entry_points", of_group)
+    assert names_of("monitors")("mi") == ["mine"]
+    assert names_of("shifts")("sa") == ["sandstorm"]
+    assert "mine" not in names_of("metrics")("")
+    installed.append(metadata.EntryPoint("own", "no_such_module:Own", "roadworthy.protocols"))
+    monkeypatch.setattr("roadworthy.listing.listing", lambda kind: [("own@1", "of an installed protocol")])
+    assert names_of("suites")("own") == ["own@1"]
 
 
 def shell(variables: dict[str, str]) -> str:
@@ -144,7 +171,10 @@ def shell(variables: dict[str, str]) -> str:
     [
         ({"_ROADWORTHY_COMPLETE": "complete_bash", "COMP_WORDS": "roadworthy d", "COMP_CWORD": "1"}, "doctor"),
         ({"_ROADWORTHY_COMPLETE": "complete_bash", "COMP_WORDS": "roadworthy preview fo", "COMP_CWORD": "2"}, "fog"),
-        ({"_ROADWORTHY_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "roadworthy list su"}, "suites"),
+        (
+            {"_ROADWORTHY_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "roadworthy evaluate --suite appr"},
+            "approval@1",
+        ),
         (
             {
                 "_ROADWORTHY_COMPLETE": "complete_fish",
@@ -161,6 +191,15 @@ def shell(variables: dict[str, str]) -> str:
 )
 def test_the_shell_is_answered(variables: dict[str, str], proposed: str) -> None:
     assert proposed in shell(variables)
+
+
+def test_the_shell_is_answered_without_imports_of_components() -> None:
+    program = (
+        "import sys; from roadworthy.cli.options import names_of; names_of('suites')(''); names_of('templates')('')\n"
+        "heavy = ('numpy', 'pydantic', 'roadworthy.protocols', 'roadworthy.shifts')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

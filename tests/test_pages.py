@@ -108,6 +108,12 @@ def test_all_protocols_of_a_run_share_one_report(everything: Path) -> None:
     assert html.count('class="badge ') == html.count('class="badge fail"') == 1
     for words in ("Worst conditions", "Hardest outliers", "The worst of the shifts and attacks", "The highest mean"):
         assert words in top
+    cell = html[html.index('<td data-label="In words">') :]
+    shown, _, folded = cell[: cell.index("</td>")].partition("<details><summary>More on tiny</summary>")
+    titles_in_bold = re.findall(r"<li><b>([^<]+)\.</b>", shown)
+    assert titles_in_bold[:2] == ["Classification", "Outliers"], "a line for each protocol"
+    assert len(titles_in_bold) == len(set(titles_in_bold)) == shown.count("<li>")
+    assert "in-distribution is the positive class" in folded, "what the words rest on is folded, not lost"
     assert "OD-test, outliers scenery, uniform_noise and normal_noise" in top
     assert max(places) < text.index("How to read this") < text.index("Images of OD-test")
     lines = "\n".join(headline(everything))
@@ -119,7 +125,8 @@ def test_all_protocols_of_a_run_share_one_report(everything: Path) -> None:
 
 def test_a_model_that_a_protocol_did_not_ask_is_on_none_of_its_pages(everything: Path, tmp_path: Path) -> None:
     def leave_out(record: RunRecord) -> RunRecord:
-        record.protocols["classification"].sources[""].left_out["net"] = "model net answers no probabilities"
+        for protocol in ("classification", "ood"):
+            record.protocols[protocol].sources[""].left_out["net"] = "model net answers no probabilities"
         return record
 
     run = changed(Path(shutil.copytree(everything, tmp_path / "run")), leave_out)
@@ -130,7 +137,7 @@ def test_a_model_that_a_protocol_did_not_ask_is_on_none_of_its_pages(everything:
     html = render(run)
     assert "All numbers of tiny" in html
     assert "All numbers of net" not in html, "classification asked tiny alone"
-    assert "Left out of classification: model net answers no probabilities." in html
+    assert "Left out of classification and ood: model net answers no probabilities." in html
     assert re.search(r'<th scope="row"><span class="clamp" title="net">.*?not part of Classification', html, re.DOTALL)
 
 
@@ -151,7 +158,7 @@ def test_every_source_has_its_own_pages_and_figures(two_sources: Path, tmp_path:
     for source, images in (("gtsrb", 98), (hostile, 112)):
         assert f"By shift and level · {source}" in text
         assert f"{source} signs: {images} images of" in text
-    assert f"Outliers · {hostile} Is the model less sure" in text
+    assert f"Outliers · {hostile} tiny. The hardest outliers: " in text
     assert text.count("Is the model less sure") == 1, "outliers were shown to one source alone"
     assert text.count("Ranking of the monitors") == 1, "OD-test shows all sources together"
     table = rw.open_run(run).tables["classification"].query("shift == 'none' and metric == 'accuracy'")

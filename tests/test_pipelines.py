@@ -78,7 +78,9 @@ def test_the_verdict_as_a_job_summary(runs: tuple[Path, Path], tmp_path: Path) -
     figures = f"| {100 * row['value'].item():.1f}\u00a0% | {100 * row['lo'].item():.1f} to"
     failed = next(line for line in lines if line.startswith("| ❌ fail | `FOG` misread in fog | Accuracy"))
     assert figures in failed
-    assert failed.endswith("| at least 99.0\u00a0% | `model tiny, shift fog, level 5` |"), "the worst of both levels"
+    assert failed.endswith("| at least 99.0\u00a0% | 28 independent objects | `model tiny, shift fog, level 5` |"), (
+        "the worst of both levels"
+    )
     assert lines.index(failed) < next(i for i, line in enumerate(lines) if "✅ pass | `CLEAN`" in line)
     assert any(line.startswith("- Worst condition: fog level 5: tiny") for line in lines)
     assert "<summary>The worst of 2 conditions that do not meet a criterion</summary>" in printed
@@ -121,6 +123,7 @@ def test_a_run_without_criteria_or_with_failures_says_so() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_stay_names(name: str) -> None:
     row = {"where": {"model": name}, "value": 0.5, "lo": 0.4, "hi": 0.6, "status": "fail", "because": name, "n": 1}
+    row |= {"groups": 1, "unit": "independent objects"}
     entry = {"id": name, "metric": "accuracy", "at_least": 0.9, "confidence": 0.95, "hazard": name, "remark": name}
     criteria: list[dict[str, Any]] = [{**entry, "status": "fail", "rows": [row, row]}]
     failed = [{"name": name, "reason": name, "kind": "case"}]
@@ -132,7 +135,7 @@ def test_names_stay_names(name: str) -> None:
         "questions": [{"question": name, "status": "fail"}],
     }
     html = rendered(verdict_markdown(verdict, record, [name]))
-    assert shape(html) == [[2, 2], [7, 7], [6, 6, 6]]
+    assert shape(html) == [[2, 2], [8, 8], [6, 6, 6]]
     assert set(re.findall(r"<(\w+)", html)) <= {
         *("h2", "p", "code", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "strong"),
     }

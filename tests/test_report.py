@@ -41,8 +41,8 @@ from roadworthy.models import load_model
 from roadworthy.protocols.classification import figures, table_specs
 from roadworthy.protocols.classification import words as summary
 from roadworthy.protocols.classification.facts import ClassificationFacts, load_classification
+from roadworthy.report import drawing, frame
 from roadworthy.report import facts as run_facts
-from roadworthy.report import frame
 from roadworthy.report.facts import CLEAN, Condition, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.statistics import Estimate
@@ -547,7 +547,7 @@ def test_verdict_comes_first_with_every_criterion(tmp_path: Path) -> None:
     assert facts.status == "fail"
     assert facts.criteria[1].decisive.status == "fail"
     assert len(facts.criteria[1].rows) == 16
-    text = Elements(render(run)).text
+    text = Elements(re.sub("<svg.*?</svg>", "", render(run), flags=re.DOTALL)).text
     places = [text.index(words) for words in ("✗ fail", "pass: REQ-1", "Accuracy undisturbed", "Hazard: misread")]
     assert places == sorted(places)
     assert "Of 3 criteria 1 fails, 1 is inconclusive and 1 passes." in text
@@ -671,6 +671,22 @@ def test_small_and_large_runs(
     assert len(matrix["z"]) == (len(classes) if len(classes) <= 100 else 60)
     assert ("text" in matrix) == (len(classes) <= figures.TEXT_CLASSES)
     assert ("classification-drop-ranking" in charts) == bool(shifts)
+
+
+def test_what_mistakes_are_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", accuracy_of(["v3", "v2"], ["fog", "rain"], [1, 2, 3, 4, 5]), mistakes=2)
+    kept = len([*csv.DictReader((run / "tables" / "classification_mistakes.csv").open())]) // 2
+    assert "most confident of" not in Elements(render(run)).text
+    monkeypatch.setattr("roadworthy.protocols.classification.facts.SHOWN_MISTAKES", 26)
+    text = Elements(render(run)).text
+    assert text.count(f"Shown: the 13 most confident of {kept} that were kept. The other {kept - 13} are in") == 2
+
+
+def test_sixty_four_models_look_different() -> None:
+    looks = [drawing.look(index) for index in range(65)]
+    assert len(set(looks[:64])) == len({colour for colour, _ in looks[:64]}) == 64
+    assert looks[:8] == [*zip(drawing.COLOURS, drawing.SYMBOLS, strict=True)]
+    assert looks[64] == looks[0]
 
 
 def test_no_mistakes_at_all(tmp_path: Path) -> None:

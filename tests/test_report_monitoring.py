@@ -318,7 +318,7 @@ def test_the_stream_has_strips_evidence_and_alarms(page: str, small: Path) -> No
     assert strips[0]["z"] == [list(timeline.ood)]
     lines = [shape for shape in view["layout"]["shapes"] if shape["type"] == "line"]
     assert [line["y0"] for line in lines] == [pytest.approx(-math.log(LEVEL), rel=1e-5)] * 2
-    alarm = next(trace for trace in view["data"] if trace.get("name") == "alarm, exchangeability")
+    alarm = next(trace for trace in view["data"] if trace.get("name") == "▽ alarm, exchangeability")
     bins = timeline.monitors["energy"]
     reached = next(row for row in bins if "exchangeability" in row["alarm"])
     assert alarm["x"][alarm["y"].index(2)] == (reached["from"] + reached["to"]) / 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from scipy.special import ndtri
-from scipy.stats import beta
+from scipy.stats import beta, binomtest
 from statsmodels.stats.proportion import proportion_confint
 
 from roadworthy.metrics import Answers, accuracy, auroc, brier
@@ -23,6 +23,7 @@ from roadworthy.statistics import (
     proportion_interval,
     wilson,
 )
+from roadworthy.statistics.summaries import summarise_metrics
 
 
 def random_answers(n: int, seed: int = 0) -> Answers:
@@ -421,3 +422,73 @@ def test_further_groups_at_the_edges(proportion):
     assert further(0.7, 0.8, 0.6, 0.75) == 0
     assert further(0.9, 0.8, 0.8, 0.95) >= 1
     assert further(0.9, 0.8999999, 0.8, 0.95) > 10**6
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
+@pytest.mark.parametrize("n", [1, 2, 10, 500])
+def test_wilson_and_clopper_pearson_against_scipy_at_the_edges(n, confidence):
+    for successes in {0, 1, n // 2, n - 1, n}:
+        test = binomtest(successes, n)
+        expected = test.proportion_ci(confidence, "wilson")
+        assert wilson(successes, n, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        exact = test.proportion_ci(confidence, "exact")
+        other = proportion_confint(successes, n, alpha=1 - confidence, method="beta")
+        assert (exact.low, exact.high) == pytest.approx(other, abs=1e-9)
+        answers = np.repeat(np.r_[np.ones(successes), np.zeros(n - successes)], 4)
+        frames = proportion_interval(answers, np.repeat(np.arange(n), 4), confidence)
+        lowest, highest = wilson(n, n, confidence)[0], wilson(0, n, confidence)[1]
+        assert frames.lo == pytest.approx(min(exact.low, lowest) if successes < n else lowest, abs=0.001)
+        assert frames.hi == pytest.approx(max(exact.high, highest) if successes else highest, abs=0.001)
+
+
+def decided_share(successes, n, threshold, further, draws, seed=0):
+    """How often so many further objects, drawn at the value that was seen, decide what was seen, by Wilson's bounds."""
+    value = successes / n
+    total = successes + np.random.default_rng(seed).binomial(further, value, draws)
+    counts, times = np.unique(total, return_counts=True)
+    side = 0 if value > threshold else 1
+    bounds = np.array([wilson(count, n + further)[side] for count in counts])
+    decided = bounds >= threshold if value > threshold else bounds < threshold
+    return float((decided * times).sum() / draws)
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "threshold"), [(97, 100, 0.95), (270, 300, 0.92), (30, 40, 0.65), (14, 20, 0.8)]
+)
+def test_the_stated_further_n_decides_about_half_of_new_tests(successes, n, threshold):
+    """The value stays on average only: half of all tests come out above it. So more is to be planned than is stated."""
+    bounds = wilson(successes, n)
+    further = further_groups(successes / n, threshold, n, *bounds, proportion=True)
+    shares = [decided_share(successes, n, threshold, factor * further, 4000) for factor in (0, 1, 3)]
+    assert shares[0] == 0
+    assert 0.4 < shares[1] < 0.65
+    assert shares[2] > 0.75
+
+
+@pytest.mark.slow
+def test_the_stated_further_n_over_many_tests():
+    """Over all undecided results of 30 to 300 objects: between 40 and 70 % of new tests are decided as said."""
+    rng = np.random.default_rng(1)
+    shares = []
+    while len(shares) < 400:
+        n, threshold = int(rng.integers(30, 300)), float(rng.uniform(0.5, 0.97))
+        successes = int(rng.binomial(n, min(threshold + 0.04, 0.99)))
+        value, bounds = successes / n, wilson(successes, n)
+        if abs(value - threshold) < 0.02 or successes in (0, n) or not bounds[0] < threshold < bounds[1]:
+            continue
+        further = further_groups(value, threshold, n, *bounds, proportion=True)
+        shares.append(decided_share(successes, n, threshold, further, 2000, seed=len(shares)))
+    assert min(shares) > 0.4
+    assert max(shares) < 0.75
+    assert 0.47 < float(np.mean(shares)) < 0.6
+
+
+def test_what_was_computed_from_answers_is_dropped_after_each_repeat() -> None:
+    repeats = [random_answers(60, seed) for seed in range(3)]
+    bootstrap, columns = GroupBootstrap(np.arange(60) % 20, resamples=50), set(vars(repeats[0]))
+    summary = summarise_metrics(repeats, METRICS, bootstrap)
+    assert [set(vars(answers)) <= columns | {"correct"} for answers in repeats] == [True] * 3
+    assert summary.values["auroc"] == [auroc(answers) for answers in repeats]
+    assert {"ranking", "correct"} <= set(vars(repeats[0]))
+    repeats[0].forget()
+    assert set(vars(repeats[0])) == columns

@@ -358,45 +358,54 @@ OD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "calls", "stop", "code"),
-    [
-        *(("study", 0, signal.SIGINT, 130), ("study", 2, signal.SIGINT, 130), ("od", 3, signal.SIGINT, 130)),
-        *(("study", 0, signal.SIGTERM, 143), ("study", 2, signal.SIGTERM, 143)),
-    ],
-)
-def test_one_interrupt_ends_a_run_that_hangs(
-    tmp_path: Path, kind: str, calls: int, stop: int, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the first look at the model, in a worker and in an OD-test; the same command continues from there."""
-    monkeypatch.chdir(tmp_path)
-    draw(tmp_path, 40)
-    Path("m.py").write_text(SLEEPS)
-    Path("hang").write_text(str(calls))
-    content = study(Path("data.npz"), {"m": SLEEPER}, batch=64)
-    Path("study.yaml").write_text(yaml.safe_dump(content if kind == "study" else OD))
+HANGING = [
+    *(("study", 0, signal.SIGINT, 130), ("study", 2, signal.SIGINT, 130), ("od", 3, signal.SIGINT, 130)),
+    *(("study", 0, signal.SIGTERM, 143), ("study", 2, signal.SIGTERM, 143)),
+]
+"""Kind of study, after how many calls the model hangs, what stops the command, and its exit code then."""
+
+
+def test_one_interrupt_ends_a_run_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first look at the model, in a worker and in an OD-test; the same command continues from there.
+
+    All commands are started at once, since each waits some seconds for a model that hears nothing.
+    """
     words = ["run", "study.yaml", "--trust", "--out", "run", "--workers", "2"]
     # A suite that was started in the background ignores interrupts, and its children would too.
     start = partial(subprocess.Popen, preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
-    process = start([sys.executable, "-m", "roadworthy", *words], stderr=subprocess.PIPE, text=True)
+    content = study(Path("data.npz"), {"m": SLEEPER}, batch=64)
+    folders = [tmp_path / f"{kind}-{calls}-{code}" for kind, calls, _, code in HANGING]
+    for folder, (kind, calls, _, _) in zip(folders, HANGING, strict=True):
+        folder.mkdir()
+        draw(folder, 40)
+        (folder / "m.py").write_text(SLEEPS)
+        (folder / "hang").write_text(str(calls))
+        (folder / "study.yaml").write_text(yaml.safe_dump(content if kind == "study" else OD))
+    command = [sys.executable, "-m", "roadworthy", *words]
+    running = [start(command, cwd=folder, stderr=subprocess.PIPE, text=True) for folder in folders]
     try:
-        while not Path("hanging").exists():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.02)
-        os.kill(process.pid, stop)
+        for folder, process in zip(folders, running, strict=True):
+            while not (folder / "hanging").exists():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.02)
         started = time.monotonic()
-        _, said = process.communicate(timeout=30)
+        for (_, _, stop, _), process in zip(HANGING, running, strict=True):
+            os.kill(process.pid, stop)
+        said = [process.communicate(timeout=30)[1] for process in running]
     finally:
-        process.kill()
+        for process in running:
+            process.kill()
     assert time.monotonic() - started < 6.5
-    assert process.returncode == code
-    assert said.endswith("stopped; run the same command again to continue from here\n")
-    if not calls:
-        assert not Path("run").exists()
-        return
-    Path("hang").unlink()
-    call(*words)
-    assert rw.open_run("run").verify() == []
+    assert [process.returncode for process in running] == [code for *_, code in HANGING]
+    for folder, (_, calls, _, _), text in zip(folders, HANGING, said, strict=True):
+        assert text.endswith("stopped; run the same command again to continue from here\n")
+        if not calls:
+            assert not (folder / "run").exists()
+            continue
+        (folder / "hang").unlink()
+        monkeypatch.chdir(folder)
+        call(*words)
+        assert rw.open_run("run").verify() == []
 
 
 ENTERED = """

@@ -29,6 +29,7 @@ RUNS = [
 """A run of every protocol; that the tables of today are the same is for test_golden."""
 WRITTEN_ELSEWHERE = {
     *("break_point", "break_point_curve", "break_point_gallery"),
+    *("classification_classes", "localization_gallery_answers", "monitoring_gallery_answers", "ood_gallery_answers"),
     *("approval", "corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
     *(f"classification_{name}" for name in ("by_condition", "by_condition_overall", "condition_columns")),
     *("ood_by_condition", "ood_condition_columns"),

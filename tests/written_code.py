@@ -12,10 +12,15 @@ from roadworthy.core.registry import is_built_in
 from roadworthy.core.roles import SHIFTS, Shift
 from roadworthy.maite.metric import LOCATING
 from roadworthy.metrics import METRICS
+from roadworthy.monitors import MONITORS
+from roadworthy.protocols import PROTOCOLS as PROCEDURES
+from roadworthy.protocols.joint_test.templates import template_names
+from roadworthy.shifts import ATTACKS
 from roadworthy.shifts.arrays import parameter_types
 
 SOURCE = Path(__file__).parent.parent / "src" / "roadworthy"
 STUB = SOURCE / "shifts" / "functions.pyi"
+KNOWN_NAMES = SOURCE / "cli" / "known_names.py"
 BY_SHIFT, BY_METRIC = SOURCE / "maite" / "by_shift.py", SOURCE / "maite" / "by_metric.py"
 PROTOCOLS = "maite.protocols.{task}.{component}"
 CLASSIFICATION, DETECTION = "image_classification", "object_detection"
@@ -147,6 +152,22 @@ def stub() -> str:
     return "".join(parts)
 
 
+def known_names() -> str:
+    """The names of this package's own components that the shell proposes, by kind."""
+    protocols = [PROCEDURES.get(name) for name in PROCEDURES if is_built_in(PROCEDURES.get(name))]
+    of_registries = {"shifts": (SHIFTS, ATTACKS), "monitors": (MONITORS,), "metrics": (METRICS,)}
+    by_kind = {
+        kind: {name for registry in some for name in registry if is_built_in(registry.get(name))}
+        for kind, some in of_registries.items()
+    }
+    by_kind["metrics"] |= {metric.name for protocol in protocols for metric in protocol.metrics}
+    by_kind["suites"] = {name for protocol in protocols for name in protocol.suites}
+    by_kind["templates"] = {*template_names()}
+    doc = '"""Names that the shell proposes without an import; written by `python tests/written_code.py`."""'
+    lines = [f"{kind!r}: {tuple(sorted(names))!r}," for kind, names in sorted(by_kind.items())]
+    return "\n".join([doc, "", "KNOWN_NAMES: dict[str, tuple[str, ...]] = {", *lines, "}", ""])
+
+
 def components() -> str:
     """Code in which a type checker holds every entry point against its protocol, as MAITE's own check of them does."""
     lines = []
@@ -160,7 +181,7 @@ def components() -> str:
     return "\n".join(lines)
 
 
-FILES = {STUB: stub, BY_SHIFT: by_shift, BY_METRIC: by_metric}
+FILES = {STUB: stub, BY_SHIFT: by_shift, BY_METRIC: by_metric, KNOWN_NAMES: known_names}
 
 
 def formatted(file: Path) -> str:

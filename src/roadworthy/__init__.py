@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from roadworthy import maite, metrics, shifts
     from roadworthy.api import (
         Run,
+        bundle_run,
         check,
         choose_monitor,
         choose_operating_point,
         clean,
+        collect_indicators,
         compare_runs,
         evaluate,
         evaluate_decisions,
@@ -31,9 +33,13 @@ if TYPE_CHECKING:
         monitor_decisions,
         no_progress,
         open_run,
+        replay_bundle,
         run_study,
+        write_indicators,
     )
+    from roadworthy.api import bundle_run as bundle
     from roadworthy.api import compare_runs as compare
+    from roadworthy.api import replay_bundle as replay
     from roadworthy.api import run_study as run
     from roadworthy.core.errors import InputError, ModelError, RoadworthyError
     from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
@@ -47,15 +53,18 @@ if TYPE_CHECKING:
     from roadworthy.monitors.conformance import check_monitor, check_usefulness
     from roadworthy.monitors.guard import Guard, load_guard
     from roadworthy.monitors.id_threshold import IdRule
+    from roadworthy.mutation import Mutation, mutate
     from roadworthy.protocols.monitoring.short import monitoring as monitoring
     from roadworthy.protocols.od_test.short import od_test as od_test
+    from roadworthy.selftest import SelfTest, self_test
+    from roadworthy.viewer import serve
 
 __version__ = version("roadworthy")
 
 _MODULES = {
     "api": (
         *("Run", "check", "choose_monitor", "choose_operating_point", "compare_runs", "evaluate", "evaluate_decisions"),
-        *("clean", "export_monitor"),
+        *("bundle_run", "clean", "collect_indicators", "export_monitor", "replay_bundle", "write_indicators"),
         *("export_study", "monitor_decisions", "no_progress", "open_run", "run_study"),
     ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
@@ -70,6 +79,9 @@ _MODULES = {
     "monitors.conformance": ("check_monitor", "check_usefulness"),
     "monitors.guard": ("Guard", "load_guard"),
     "monitors.id_threshold": ("IdRule",),
+    "mutation": ("Mutation", "mutate"),
+    "selftest": ("SelfTest", "self_test"),
+    "viewer": ("serve",),
 }
 """Where public names are defined."""
 _SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("protocols/*/short.py"))
@@ -77,7 +89,7 @@ _SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("pro
 _MODULES |= {f"protocols.{name}.short": (name,) for name in _SHORTCUTS}
 _FOLDERS = ("maite", "metrics", "shifts")
 """Parts that are useful by themselves: `rw.shifts.fog(image)`."""
-_SHORT_NAMES = {"compare": "compare_runs", "run": "run_study"}
+_SHORT_NAMES = {"bundle": "bundle_run", "compare": "compare_runs", "replay": "replay_bundle", "run": "run_study"}
 
 __all__ = [
     "METRICS",
@@ -96,18 +108,23 @@ __all__ = [
     "Model",
     "ModelError",
     "Monitor",
+    "Mutation",
     "Outliers",
     "Prediction",
     "RoadworthyError",
     "Run",
+    "SelfTest",
     "Shift",
     "Signals",
+    "bundle",
+    "bundle_run",
     "check",
     "check_monitor",
     "check_usefulness",
     "choose_monitor",
     "choose_operating_point",
     "clean",
+    "collect_indicators",
     "compare",
     "compare_runs",
     "doctor",
@@ -123,12 +140,18 @@ __all__ = [
     "metric",
     "metrics",
     "monitor_decisions",
+    "mutate",
     "no_progress",
     "open_dataset",
     "open_run",
+    "replay",
+    "replay_bundle",
     "run",
     "run_study",
+    "self_test",
+    "serve",
     "shifts",
+    "write_indicators",
 ]
 __all__ += _SHORTCUTS
 

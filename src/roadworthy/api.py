@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import roadworthy.damages
 import roadworthy.maite
-import roadworthy.uncertainty  # noqa: F401 (both register)
+import roadworthy.uncertainty  # noqa: F401 (all register)
+from roadworthy.auditing import bundle_run as bundle_run
+from roadworthy.auditing import replay_bundle as replay_bundle
 from roadworthy.comparing import compare_runs as compare_runs
 from roadworthy.core.errors import InputError, from_here
 from roadworthy.core.remote import absolute_location
@@ -40,13 +44,15 @@ from roadworthy.evaluation import (
 from roadworthy.evaluation import model_spec as model_spec
 from roadworthy.executing import execute as execute
 from roadworthy.exporting import export_images
+from roadworthy.indicators import collect_indicators as collect_indicators
+from roadworthy.indicators import write_indicators as write_indicators
 from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.models.isolation import FOREIGN
 from roadworthy.opening import Given, model_builder, open_or_stand_in
 from roadworthy.plugins import GivenPlugins, load_given
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
-from roadworthy.protocols import find_protocol, find_suite
+from roadworthy.protocols import DEFAULTS, find_protocol, find_suite, suite_for
 from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
 from roadworthy.protocols.od_test.choosing import choose
 from roadworthy.protocols.operating_points.choosing import ThresholdChoice, choose_thresholds, parse_cost
@@ -127,7 +133,7 @@ def evaluate(
     model: Any,
     data: Any,
     *,
-    suite: str = "standard",
+    suite: str | None = None,
     metrics: str | Sequence[str] = (),
     criteria: str | Path | list[Any] | dict[str, Any] | None = None,
     outliers: Any = None,
@@ -156,7 +162,7 @@ def evaluate(
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Run:
-    """Evaluate one classifier, or several candidates side by side, under a suite.
+    """Evaluate one model, or several candidates side by side, under a suite: `standard`, of localizers `localization`.
 
     `model` is what `load_model` takes, or a mapping of names to several; `data` what `open_dataset` takes. Settings of
     the model such as `range="0-255"` go on to its adapter, of several to each. `outliers` (a path or a mapping of names
@@ -172,21 +178,20 @@ def evaluate(
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
     data = opened_live(data, size=parse_size(size), classes=classes)
-    study = evaluation_study(
+    same: dict[str, Any] = {"settings": model_settings, "classes": classes, "seed": seed, "size": size}
+    study_by = partial(
+        evaluation_study,
         candidates,
         data,
-        suite,
-        given_data,
+        given=given_data,
         metrics=[metrics] if isinstance(metrics, str) else metrics,
-        settings=model_settings,
-        classes=classes,
-        seed=seed,
-        size=size,
+        **same,
         criteria=str(criteria) if isinstance(criteria, Path) else criteria,
         plugins=[record.model_dump() for record in loaded],
         until_decided="complete" if complete else until_decided,
         baseline=None if baseline is None else os.fspath(baseline),
     )
+    study = study_by(suite=DEFAULTS[0] if suite is None else suite)
     base = Path.cwd()  # code of a model may change it
     target = absolute_location(out or Path("runs") / study.name, base)
     options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory}
@@ -195,11 +200,12 @@ def evaluate(
     settings = {own: {**allowed, **settings_for(one, data, model_settings)} for own, one in candidates.items()}
     builders = _builders(candidates, study.size, base, settings)
     opened = {own: open_or_stand_in(build, own, candidates[own]) for own, build in builders.items()}
-    given_data.check_used(find_suite(suite), opened.values())
+    chosen = suite_for(opened.values(), suite)
+    given_data.check_used(chosen, opened.values())
     learned = (in_memory(data), in_memory(train), in_memory(validation))
     given = Given(opened, builders, *learned, outliers=given_data.outliers)
     allowed |= {"on_bad_image": on_bad_image, "accept_chance": accept_chance}
-    prepared = prepare(study, base=base, given=given, progress=progress, **allowed)
+    prepared = prepare(study_by(suite=chosen.name), base=base, given=given, progress=progress, **allowed)
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress, **options)
@@ -219,7 +225,7 @@ def study_of_evaluation(
     model: Any,
     data: str | Path,
     *,
-    suite: str = "standard",
+    suite: str | None = None,
     metrics: str | Sequence[str] = (),
     criteria: str | Path | list[Any] | dict[str, Any] | None = None,
     outliers: Any = None,
@@ -239,13 +245,15 @@ def study_of_evaluation(
 ) -> str:
     """The study (YAML) that `evaluate` would run, for `export_study` and `run_study`; no model is opened.
 
-    Paths are written out whole. A model may be a file of answers that is still to be written.
+    Paths are written out whole. A model may be a file of answers that is still to be written; so nothing says what it
+    answers, and without a suite it is `standard`.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
     in_files = [data, train, validation, *given_data.outliers.values(), *candidates.values()]
     if any(in_memory(one) is not None for one in in_files):
         raise InputError("a study names files: models and data that live in memory cannot be written into one")
+    suite = DEFAULTS[0] if suite is None else suite
     given_data.check_used(find_suite(suite))
     base = Path.cwd()
     load_decided(criteria, base)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from roadworthy.baseline_criteria import AgainstBaseline
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD, BaselineRecord, RunRecord
@@ -104,11 +105,12 @@ class Baseline:
         """Put what is unchanged into the folder of a new run."""
         return take_over(graph, folder, self.run.folder)
 
-    def noted(self, record: RunRecord, taken: TakenOver, not_compared: str) -> RunRecord:
+    def noted(self, folder: RunFolder, record: RunRecord, taken: TakenOver, not_compared: str) -> RunRecord:
         """The record of the new run with what it has of this one; where it has any, its environments too."""
         noted = BaselineRecord(
             run=self.name,
             sha256=self.sha256,
+            beside=self._beside(folder),
             artifacts=taken.artifacts,
             cases=taken.cases,
             damaged=[*taken.damaged],
@@ -120,6 +122,16 @@ class Baseline:
                 if known != record.environment and known not in environments:
                     environments.append(known)
         return record.model_copy(update={"baseline": noted, "earlier_environments": environments})
+
+    def _beside(self, folder: RunFolder) -> str | None:
+        """The way from the folder of a new run to that of this one; None where one of them is at an address."""
+        if folder.mirror or self.run.folder.mirror:
+            return None
+        return Path(os.path.relpath(self.run.path, folder.path)).as_posix()
+
+    def against(self, folder: RunFolder, record: RunRecord) -> AgainstBaseline:
+        """What criteria of a new run are told that are judged against this one."""
+        return AgainstBaseline((self.run.folder, self.record), (folder, record.as_stored()))
 
     def changes(self, folder: RunFolder, record: RunRecord, workers: int) -> tuple[pd.DataFrame, str]:
         """How the models of a new run differ from those of this one, regressions first; and why not, or not all.

@@ -37,6 +37,9 @@ PURPOSES = {
     "search": "search for the settings of a network",
     "maite": "use shifts and metrics in programs of MAITE",
     "mlflow": "publish runs to MLflow",
+    "serve": "look at a folder of runs in a browser",
+    "signing": "sign and check bundles",
+    "xlsx": "write a verdict as a matrix for a spreadsheet",
 }
 """What each extra is for, as the end of a sentence that starts with 'to'."""
 FOR_DEVELOPERS = ("all", "bench", "dev", "docs", "typing")
@@ -192,7 +195,7 @@ def doctor() -> Diagnosis:
         onnx_providers=_onnx_providers(),
         torch_build=_torch_build(),
         cache=_folder(cache_folder()),
-        self_check=_self_check(),
+        self_check=self_check(),
     )
 
 
@@ -284,7 +287,7 @@ def _folder(path: Path) -> Folder:
         return Folder(str(path), 0, False)
 
 
-def _self_check() -> SelfCheck:
+def self_check() -> SelfCheck:
     """Draw a sign of every class and ask the classifier that comes with the package which it is."""
     started = time.perf_counter()
     try:

@@ -15,7 +15,6 @@ from roadworthy.core.remote import absolute_location, is_address, is_web, parse_
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.data.live import live_data
-from roadworthy.maite.reading import component_name
 from roadworthy.models import MODELS, WRAPPERS, check_entry, kind_of
 from roadworthy.models.live import live_kind
 from roadworthy.protocols import Suite, find_suite
@@ -57,7 +56,8 @@ def name_of(model: Any) -> str:
             address = urlsplit(str(parse_location(model)))
             return Path(address.path).stem or address.hostname or "model"
         return Path(str(model).partition(":")[0]).stem or "model"
-    own = getattr(model, "name", None) or getattr(model, "__name__", None) or component_name(model)
+    live = live_kind(model)
+    own = getattr(model, "name", None) or getattr(model, "__name__", None) or (live and live.own_name(model))
     return str(own or type(model).__name__)
 
 

@@ -17,6 +17,7 @@ from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.files import remove_if_empty
 from roadworthy.core.record import RunRecord
+from roadworthy.engine.announcing import announced
 from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.executor import Executor
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes
@@ -40,7 +41,7 @@ from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.table_specs import BASELINE_CHANGES
 from roadworthy.stored import Run, derived_tables, utc_now, write_history
 from roadworthy.stored_evidence import judge_run, load_evidence
-from roadworthy.verdict import criteria_file_of
+from roadworthy.verdict import Verdict, criteria_file_of
 from roadworthy.verdict.history import HISTORY, read_history
 
 
@@ -75,8 +76,9 @@ def execute(
     workers = workers or os.cpu_count() or 1
     stored = prepared.stored_study().to_yaml()
     baseline = _baseline(prepared, out)
-    with opened_folder(out, stored, fresh) as folder:
-        graph, before = prepared.plan.graph(), set(folder.files())
+    graph, name = prepared.plan.graph(), prepared.study.name
+    with opened_folder(out, stored, fresh) as folder, announced(folder, name, graph):
+        before = set(folder.files())
         taken = baseline.take_over(graph, folder) if baseline and not fresh else TakenOver()
         _warn_of_damage(taken)
         _warn_of_other_images(prepared.plan, folder)
@@ -104,9 +106,9 @@ def execute(
             analysed = derived_tables(tables, record)
             if baseline:
                 analysed[BASELINE_CHANGES.name], reason = baseline.changes(folder, record, workers)
-                record = baseline.noted(record, taken, reason)
+                record = baseline.noted(folder, record, taken, reason)
             painted = {name: picture.result() for name, picture in pictures.items()}
-            verdict = judge_run(prepared.criteria, evidence, folder, record)
+            verdict = _judged(prepared, evidence, folder, record, baseline)
             save_deciding(verdict, drawn, folder.path / "media")
         timing = timing_tables(folder, graph, outcome, baseline.run.folder if baseline else None)
         costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
@@ -121,8 +123,28 @@ def execute(
             _write_latex(folder, protocol, own_tables)
         run = Run(folder)
         file = criteria_file_of(prepared.study.criteria)
-        run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
+        run.conclude(record, replace(verdict, criteria_file=file))
     return run
+
+
+def _judged(
+    prepared: Prepared,
+    evidence: Mapping[str, Evidence],
+    folder: RunFolder,
+    record: RunRecord,
+    baseline: Baseline | None,
+) -> Verdict:
+    """The verdict of a study by its own criteria, some of them against its baseline."""
+    against = baseline.against(folder, record) if baseline and any(c.against for c in prepared.criteria) else None
+    verdict = judge_run(
+        prepared.criteria,
+        evidence,
+        folder,
+        record,
+        decision=prepared.decision,
+        against=against.measure if against else None,
+    )
+    return replace(verdict, decision=prepared.decision, baseline=against.run if against else None)
 
 
 def _baseline(prepared: Prepared, out: str | Path) -> Baseline | None:

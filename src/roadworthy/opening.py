@@ -20,7 +20,7 @@ from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, in_random_order
 from roadworthy.engine.monitor_systems import PlannedTraining
 from roadworthy.engine.plan import LOOK_IMAGES, Bench, check_plan_size, chunk_size
-from roadworthy.engine.progress import ProgressBar
+from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import check_versions
 from roadworthy.models.classes import box_hint
@@ -103,16 +103,30 @@ class OpeningSource:
         recorded = self._recorded(data, any(protocol.shows_recorded for protocol, _ in asked))
         seen |= self._check_recorded(recorded, roles)
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
+        bench = self._without_models(roles, recorded, meets_outliers)
+        learning = LearningData(roles, partial(PlannedTraining, bench))
+        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
+        return replace(bench, models=opened), builders, seen
+
+    def images(self, fallback_size: tuple[int, int] | None) -> Bench:
+        """Its images alone, to make its stimuli again: no model or monitor is opened, nothing is compared."""
+        asked = [p for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
+        roles = self._data(fallback_size)
+        recorded = self._recorded(roles["test"], any(protocol.shows_recorded for protocol in asked))
+        return self._without_models(roles, recorded, any(protocol.shows_outliers for protocol in asked))
+
+    def _without_models(
+        self, roles: Mapping[str, OpenedDataset], recorded: Mapping[str, OpenedDataset], meets_outliers: bool
+    ) -> Bench:
+        """Its bench with all images; those of a study that runs until it is decided are in random order."""
+        data, seed, batch = roles["test"], self.study.seed, self.study.batch
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
-        seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
+        chunk = chunk_size(data, batch)
         if self.study.until_decided:
             data, chunk = in_random_order(data, seed), chunk_size(data, batch, LOOK_IMAGES)
         train, validation = roles.get("train"), roles.get("validation")
         own = self.monitors, self.name, self.section, order, recorded
-        bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
-        learning = LearningData(roles, partial(PlannedTraining, bench))
-        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
-        return replace(bench, models=opened), builders, seen
+        return Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
@@ -264,6 +278,15 @@ def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, B
     return {
         name: OpeningSource(study, name, section, base, monitors, progress).bench()[0] for name, section in bare.items()
     }
+
+
+def images_bench(study: Study, source: str, base: Path, size: tuple[int, int] | None) -> Bench:
+    """The images of one source of a study: see `OpeningSource.images`.
+
+    `size` is that of its data where the study names none and the images differ: the one that a model asked for.
+    """
+    section = study.by_source()[source]
+    return OpeningSource(study, source, section, base, {}, no_progress, on_bad_image="skip").images(size)
 
 
 def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:

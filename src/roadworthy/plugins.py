@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import roadworthy.damages
 import roadworthy.protocols
-import roadworthy.uncertainty  # noqa: F401 (both: every component of ours is registered before any plugin's)
+import roadworthy.uncertainty  # noqa: F401 (all: every component of ours is registered before any plugin's)
 from roadworthy.core.code import code_files
 from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.hashing import digest_file

@@ -110,8 +110,9 @@ class Prepared:
 
     def notes(self, source: str) -> list[str]:
         """What a reader must know of what was shown besides the data that the study names."""
-        stands_in = not self.study.outliers and bool(self.sources[source].foreign)
-        return [STAND_IN] if stands_in else []
+        stands_in = () if self.study.outliers else tuple(self.sources[source].foreign)
+        shown = {planned.showing.data.name for planned in self.plan.cases if planned.source == source}
+        return [STAND_IN] if shown.intersection(stands_in) else []
 
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
@@ -192,12 +193,16 @@ def check_criteria(
     parts: Mapping[str, Sequence[Part]],
     settings: Mapping[str, Any],
     questions: Sequence[str],
+    has_baseline: bool = False,
 ) -> None:
     """Refuse criteria that match nothing of the parts, by protocol, or whose threshold the metric cannot have.
 
-    So are those that answer a question which is not asked, where `questions` are, or which their metric cannot answer.
+    So are those that answer a question which is not asked, where `questions` are, or which their metric cannot answer,
+    and those against a baseline where there is none, or which the protocol cannot compare.
     """
     for criterion in criteria:
+        if criterion.against and not has_baseline:
+            raise InputError(no_baseline(criterion))
         protocol = protocol_of(criterion, parts)
         protocol.check_question(criterion)
         if questions and criterion.question not in (None, *questions):
@@ -206,13 +211,24 @@ def check_criteria(
                 "add it to questions"
             )
         protocol.check_all(parts[protocol.name], criterion, settings[protocol.name])
+        if criterion.against:
+            protocol.check_against(criterion, settings[protocol.name])
         check_threshold(criterion, _metric_and_range(protocol, criterion, parts, settings)[1])
+
+
+def no_baseline(criterion: Criterion) -> str:
+    """What is wrong with a criterion against a baseline where there is none."""
+    return (
+        f"criterion {criterion.id} is judged against a baseline, and none is named: name the run of an earlier version "
+        "with `baseline=`, or leave the criterion out"
+    )
 
 
 def _metric_and_range(
     protocol: Protocol, criterion: Criterion, parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
 ) -> tuple[Metric, Range]:
     measured = find_metric(criterion.metric, protocol.metrics_of(settings[protocol.name]))
+    measured = measured.drop() if criterion.against else measured
     return measured, measured.limits(max(len(part.class_names) for part in parts[protocol.name]))
 
 
@@ -265,7 +281,7 @@ def prepare(
     allowed |= {"on_bad_image": on_bad_image}
     options: dict[str, Any] = {"allowed": allowed, "decision": decided.decision}
     prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, **options)
-    check_criteria(criteria, prepared.parts, prepared.settings, study.questions)
+    check_criteria(criteria, prepared.parts, prepared.settings, study.questions, study.baseline is not None)
     prepared = _looked_at(prepared) if study.until_decided else prepared
     return _rehearse_all(prepared, builders, accept_chance) if rehearse else prepared
 
@@ -274,6 +290,11 @@ def _looked_at(prepared: Prepared) -> Prepared:
     """The same study with rules by which cases stop once their criteria are decided; none where it is completed."""
     if not prepared.criteria:
         raise InputError("`until_decided=True` needs criteria that can be decided: name some with `criteria=`")
+    if prepared.decision and prepared.decision.correction != "none":
+        raise InputError(
+            f"criteria with correction: {prepared.decision.correction} are judged once all answers are there: leave "
+            "out the correction, or `until_decided=True`"
+        )
     parts, cases = prepared.parts, list[PlannedCase]()
     contexts = {name: dict(own) for name, own in prepared.contexts.items()}
     for protocol, settings in prepared.study.protocols.chosen():

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from roadworthy import report
 from roadworthy.core import record as records
-from roadworthy.core.errors import InputError, UnknownName, from_here
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import read_yaml
@@ -22,7 +23,6 @@ from roadworthy.engine.cleaning import Cleaning, clean
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
 from roadworthy.engine.inventory import file_problems
 from roadworthy.engine.provenance import missing_extensions
-from roadworthy.metrics import stored_name
 from roadworthy.monitors.opening import import_user_code, named_code
 from roadworthy.plugins import (
     ChangedPlugin,
@@ -33,7 +33,6 @@ from roadworthy.plugins import (
     other_code,
     plugin_problems,
 )
-from roadworthy.preparing import check_criteria
 from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
@@ -42,31 +41,35 @@ from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.publishing import Published, content_of, log_to_mlflow
 from roadworthy.publishing.mlflow import EXPERIMENT
+from roadworthy.report.figures import chart_figures, find_figure
 from roadworthy.stored_evidence import (
     blames_the_run,
     deciding_table,
     judge_run,
     load_evidence,
-    stored_parts,
     stored_settings,
 )
+from roadworthy.stored_judging import against_or_stored, judge_stored, own_criteria, protocols_of
+from roadworthy.stored_reading import StoredRun, follows, same_table
 from roadworthy.verdict import (
-    DecidedCriteria,
-    Decision,
-    Failed,
     Verdict,
     criteria_file_of,
     failed_parts,
     history,
-    load_criteria,
-    load_decided,
 )
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
 from roadworthy.verdict.why import DECIDING
 
 
-class Run:
+class Examined(NamedTuple):
+    """What is wrong with a run, a sentence each, and the names of the tables that were computed anew."""
+
+    problems: list[str]
+    recomputed: frozenset[str] = frozenset()
+
+
+class Run(StoredRun):
     """A finished run.
 
     `run.tables["classification"]` is a data frame; `run.verdict("criteria.yaml")` judges; `run.report()` writes and
@@ -76,55 +79,11 @@ class Run:
     """
 
     def __init__(self, path: str | Path | RunFolder, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
-        self.folder = path if isinstance(path, RunFolder) else RunFolder.existing(path)
+        super().__init__(path if isinstance(path, RunFolder) else RunFolder.existing(path))
         record, columns = self.folder.record(), self.folder.table_columns()
         check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
         self._warned: set[str] = set()
-
-    def __repr__(self) -> str:
-        record = self.record
-        images = sum(source.data.images for source in record.sources.values())
-        facts = [
-            f"models {', '.join(record.models)}" if record.models else "no models",
-            *([f"{images:,} images"] if images else []),
-            self._status(),
-            f"{len(self.tables)} tables",
-        ]
-        return f"<{type(self).__name__} {record.study} in {from_here(self.path)}: {'; '.join(facts)}>"
-
-    def __fspath__(self) -> str:
-        """The run's folder, so that a run can be given wherever its path can."""
-        return str(self.path)
-
-    def _status(self) -> str:
-        """The stored verdict in two words, or that there is none yet."""
-        if not self.record.finished:
-            return "not finished"
-        try:
-            return f"verdict {json.loads((self.path / 'verdict.json').read_text())['status']}"
-        except (OSError, ValueError, LookupError, TypeError):
-            return "verdict not readable"
-
-    @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self.folder.path
-
-    @property
-    def record(self) -> RunRecord:
-        """Provenance: run.json."""
-        return self.folder.record()
-
-    @property
-    def tables(self) -> Mapping[str, pd.DataFrame]:
-        """Every table by name, read when asked for."""
-        return _Tables(self.folder)
-
-    @property
-    def failures(self) -> list[Failed]:
-        """What failed, each with its cause."""
-        return [*failed_parts(self.record)]
 
     def _named_plugins(self, record: RunRecord) -> list[NamedPlugin]:
         """The plugins that the run names, or those that were given in their place, as they are to be loaded."""
@@ -169,16 +128,25 @@ class Run:
             )
 
     @blames_the_run
-    def verdict(self, criteria: str | Path | list[Any] | dict[str, Any] | None = None) -> Verdict:
-        """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
+    def verdict(
+        self,
+        criteria: str | Path | list[Any] | dict[str, Any] | None = None,
+        *,
+        baseline: str | os.PathLike[str] | None = None,
+    ) -> Verdict:
+        """Judge the run against criteria (default: those of its own verdict). Writes nothing.
+
+        `baseline` is the run that criteria with `against: baseline` are judged by; default: the one that the run's own
+        verdict or its study names.
+        """
         self.folder.check_finished()
         _, other = self.require_plugins()
-        record = self.record
-        chosen = own_criteria(record) if criteria is None else load_decided(criteria)
-        check_criteria(chosen.criteria, stored_parts(self.folder, record), stored_settings(record), record.questions)
-        verdict = judge_run(chosen.criteria, load_evidence(self.folder, record), self.folder, record)
-        file = criteria_file_of(criteria)
-        return replace(verdict, decision=chosen.decision, criteria_file=file, other_code=tuple(other))
+        verdict = judge_stored(self, criteria, os.fspath(baseline) if baseline is not None else "")
+        return replace(verdict, criteria_file=criteria_file_of(criteria), other_code=tuple(other))
+
+    def beside(self, location: str | RunFolder) -> Run:
+        """Another run, or this one read through another folder, opened with the same plugins and trust."""
+        return Run(location, plugins=self._plugins, trust=self._trust)
 
     @property
     def has_other_criteria(self) -> bool:
@@ -263,8 +231,28 @@ class Run:
 
     def _render(self) -> Path:
         path = self.path / "report.html"
-        write_bytes(path, report.render(self.path, pages_of(self.path)).encode())
+        write_bytes(path, self.rendered())
         return path
+
+    def rendered(self) -> bytes:
+        """The report, as the stored tables, pictures and verdict give it; plugins must be loaded."""
+        asked = protocols_of(own_criteria(self.record).criteria, self.record)
+        return report.render(self.path, pages_of(self.path), asked).encode()
+
+    @blames_the_run
+    def figures(self) -> dict[str, Any]:
+        """Every chart of the report by its name, as a `plotly.graph_objects.Figure`.
+
+        A chart with several views is there once for each, as `name: view`. plotly must be installed.
+        """
+        self.require_plugins()
+        return chart_figures(pages_of(self.path))
+
+    @blames_the_run
+    def figure(self, name: str) -> Any:
+        """One of the `figures`; of a chart with several views, its name alone is the first."""
+        self.require_plugins()
+        return find_figure(pages_of(self.path), name)
 
     @blames_the_run
     def headline(self) -> list[str]:
@@ -301,11 +289,11 @@ class Run:
         self.require_plugins()
         return report.baseline_lines(self.path)
 
-    def file_problems(self) -> list[str]:
+    def file_problems(self, absent: Collection[str] = ()) -> list[str]:
         """Files that are missing, changed, foreign or left behind; an `InputError` where the run is not finished."""
         self.folder.check_finished()
         self.folder.check_idle()
-        return file_problems(self.folder)
+        return file_problems(self.folder, absent)
 
     def clean(self, *, dry_run: bool = False, foreign: bool = False) -> Cleaning:
         """Remove what nothing refers to: what it was, and the `foreign` files, which stay unless they are to go too."""
@@ -318,20 +306,26 @@ class Run:
         Of a run at an address every byte is fetched again: what is checked is what is there.
         """
         self.folder.refresh(again=True)
-        problems, record = self.file_problems(), self.record
+        return self.examine().problems
+
+    @blames_the_run
+    def examine(self, absent: Collection[str] = ()) -> Examined:
+        """The same, and which tables were computed anew; files of the names `absent` may be missing."""
+        problems, record = self.file_problems(absent), self.record
         of_plugins = plugin_problems(self._named_plugins(record))
         if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
-            return problems + [str(problem) for problem in of_plugins]
+            return Examined(problems + [str(problem) for problem in of_plugins])
         problems += map(_is_other_code, self.load_plugins()[1])
         stored_names, evidence = self.folder.table_names(), load_evidence(self.folder, record)
-        declared = declared_tables(record.protocols)
-        for name, table in _tables(evidence, record).items():
+        declared, computed = declared_tables(record.protocols), _tables(evidence, record)
+        for name, table in computed.items():
             later = declared[name].added_later if name in declared else ()
             if name in stored_names and not follows(table, self.folder.table(name), later):
                 problems.append(f"table {name} does not follow from the readouts")
         unknown = [name for name in stored_names if name not in declared]
         problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]
-        return problems + self._verdict_problems(record, evidence)
+        recomputed = {name for name in stored_names if name in computed or name == DECIDING.name}
+        return Examined(problems + self._verdict_problems(record, evidence), frozenset(recomputed))
 
     def _verdict_problems(self, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[str]:
         """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
@@ -342,7 +336,9 @@ class Run:
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
         before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
         before += [(answer["question"], answer["status"]) for answer in stored.get("questions", ())]
-        judged = judge_run(load_criteria(record.criteria or None), evidence, self.folder, record)
+        own = own_criteria(record)
+        measure = against_or_stored(self, own)
+        judged = judge_run(own.criteria, evidence, self.folder, record, decision=own.decision, against=measure)
         after = [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]
         if before != [*after, *((answer.question, answer.status) for answer in judged.answers)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
@@ -389,65 +385,6 @@ def _tables(evidence: Mapping[str, Evidence], record: RunRecord) -> dict[str, pd
 def derived_tables(tables: Mapping[str, pd.DataFrame], record: RunRecord) -> dict[str, pd.DataFrame]:
     """Tables made from those of protocols: analyses over repeats, and what answers the questions of the study."""
     return analyse(tables, record.protocols) | answer_tables(tables, record.protocols, record.questions)
-
-
-def own_criteria(record: RunRecord) -> DecidedCriteria:
-    """The criteria of a run's own verdict, and who decided on them."""
-    decision = Decision.model_validate(record.decision) if record.decision else None
-    return DecidedCriteria(tuple(load_criteria(record.criteria or None)), decision)
-
-
-class _Tables(Mapping[str, pd.DataFrame]):
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._folder.table_names():
-            raise KeyError(name)
-        return self._folder.table(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._folder.table_names())
-
-    def __len__(self) -> int:
-        return len(self._folder.table_names())
-
-    def __repr__(self) -> str:
-        return f"<tables: {', '.join(self) or 'none'}>"
-
-
-def follows(table: pd.DataFrame, stored: pd.DataFrame, added_later: Sequence[str] = ()) -> bool:
-    """Whether a stored table is this one, made anew from what the run holds.
-
-    A table of an earlier version has its metrics by their former names, and lacks those that were added since, and the
-    columns `added_later`; nothing else may be missing or other.
-    """
-    table = table.drop(columns=[name for name in added_later if name in table and name not in stored])
-    if "metric" in table and "metric" in stored:
-        known = set(stored["metric"])
-        names = [stored_name(metric, known) for metric in table["metric"]]
-        table = table.assign(metric=[name or "" for name in names])
-        table = table[[name is not None for name in names]].reset_index(drop=True)
-    return same_table(table, stored)
-
-
-def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
-    """Equal to the last printed digit that another machine's arithmetic keeps."""
-    if not len(a) and not len(b):
-        return True
-    if set(a.columns) == set(b.columns):
-        a = a[list(b.columns)]
-    try:
-        pd.testing.assert_frame_equal(_blank(a), _blank(b), check_dtype=False, rtol=1e-9, atol=1e-12)
-    except AssertionError:
-        return False
-    return True
-
-
-def _blank(table: pd.DataFrame) -> pd.DataFrame:
-    """With None for every missing value of no number: a stored table knows no other."""
-    mixed = [name for name in table.columns if table[name].dtype == object]
-    return table.assign(**{name: table[name].where(table[name].notna(), None) for name in mixed})
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

@@ -19,12 +19,12 @@ from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.plugins import plugin_behind
-from roadworthy.preparing import remarks
+from roadworthy.preparing import no_baseline, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.explaining import explain
 from roadworthy.protocols.joint_test.answers import unanswered
-from roadworthy.verdict import Criterion, Measurement, Verdict, failed_parts, judge
+from roadworthy.verdict import Criterion, Decision, Measure, Measurement, Verdict, failed_parts, judge
 from roadworthy.verdict.why import DECIDING, deciding_rows
 
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ def blames_the_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concate
 
     @wraps(method)
     def call(run: Any, /, *arguments: P.args, **options: P.kwargs) -> T:
-        with blamed_on(run, verified=method.__name__ == "verify"):
+        with blamed_on(run, verified=method.__name__ in ("verify", "examine")):
             return method(run, *arguments, **options)
 
     return call
@@ -119,12 +119,29 @@ def load_evidence(
 
 
 def judge_run(
-    criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
+    criteria: Sequence[Criterion],
+    evidence: Mapping[str, Evidence],
+    folder: RunFolder,
+    record: RunRecord,
+    *,
+    decision: Decision | None = None,
+    against: Measure | None = None,
 ) -> Verdict:
-    """The verdict from the evidence of a run and from what failed in it by its record, with what decides it."""
+    """The verdict from the evidence of a run and from what failed in it by its record, with what decides it.
 
-    def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
-        return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
+    decision   the head of the criteria: whether claims are corrected for their number
+    against    what criteria against a baseline are told; needed only where there are such
+    """
+    kept: dict[tuple[str, float], Sequence[Measurement]] = {}
+
+    def measure(criterion: Criterion, confidence: float) -> Sequence[Measurement]:
+        key = criterion.model_dump_json(exclude={"confidence"}), confidence
+        if key not in kept:
+            own = evidence[protocol_of(criterion, evidence).name].measure
+            if criterion.against and against is None:
+                raise InputError(no_baseline(criterion))
+            kept[key] = against(criterion, confidence) if criterion.against and against else own(criterion, confidence)
+        return kept[key]
 
     parts, settings = stored_parts(folder, record), stored_settings(record)
     until_decided = bool(record.settings.get("until_decided"))
@@ -141,6 +158,7 @@ def judge_run(
         questions=record.questions,
         not_run=unanswered(record),
         candidates=candidates if len(candidates) > 1 else {name: lambda criterion: criterion for name in candidates},
+        correction=decision.correction if decision else "none",
     )
     return explain(verdict, evidence)
 

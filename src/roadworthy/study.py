@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -321,19 +322,24 @@ def whole_paths(spec: Any, base: Path) -> Any:
     `code.py:name` keeps its name, `gtsrb:folder` its kind; of a pattern with braces the folder must exist. What is no
     path (a range, a built-in set, a split) stays as it is.
     """
+    return _whole_paths(spec, base, plain_options())
+
+
+def _whole_paths(spec: Any, base: Path, words: Collection[str]) -> Any:
+    """See `whole_paths`; `words` are the options of data that are never a path."""
     if isinstance(spec, SourceSection | DataSection):
         of_data, of_source = ("test", "train", "validation", "classes", "recorded"), ("data", "models")
         named = of_data if isinstance(spec, DataSection) else of_source
-        return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
+        return spec.model_copy(update={key: _whole_paths(getattr(spec, key), base, words) for key in named})
     if isinstance(spec, dict):
-        words = plain_options() | MODEL_WORDS
-        return {key: value if key in words else whole_paths(value, base) for key, value in spec.items()}
+        kept = {key for key in spec if key in words or key in MODEL_WORDS}
+        return {key: value if key in kept else _whole_paths(value, base, words) for key, value in spec.items()}
     if isinstance(spec, list):
-        return [whole_paths(item, base) for item in spec]
+        return [_whole_paths(item, base, words) for item in spec]
     if isinstance(spec, str) and spec and not is_address(spec) and not spec.startswith("env:"):
         path, colon, name = spec.partition(":")
-        if colon and path in DATA and path not in plain_options():
-            return f"{path}:{whole_paths(name, base)}"
+        if colon and path in DATA and path not in words:
+            return f"{path}:{_whole_paths(name, base, words)}"
         try:
             exists = (base / path).exists()
         except (OSError, ValueError):

@@ -10,14 +10,17 @@ from typing import Any
 import typer
 
 from roadworthy.cli import (  # noqa: F401 (these add their commands)
+    auditing,
     components,
     criteria,
     data,
     doctor,
     judging,
     monitors,
+    mutation,
     publishing,
     running,
+    viewing,
 )
 from roadworthy.cli.app import app
 from roadworthy.cli.interrupts import STOPPED, leave, was_stopped, watched

@@ -1,41 +1,38 @@
 """What the shell proposes for a name that is being typed: shifts, suites, metrics, monitors, templates.
 
-The components are imported when the shell asks, not when the command line is built, so that `--help` stays fast.
+The names of our own components stand in a written file, and those of installed packages in their metadata, so that
+nothing is imported while the shell waits. Components of plugins, which a command names itself, are not proposed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+
+from roadworthy.cli.known_names import KNOWN_NAMES
+
+GROUPS = {"shifts": ("shifts", "attacks"), "metrics": ("metrics",), "monitors": ("monitors",)}
+"""The groups of entry points under which installed packages add components of a kind, without `roadworthy.`."""
+OF_PROTOCOLS = ("suites", "metrics")
+"""Kinds of which protocols declare some: those of an installed protocol are known once it is imported."""
 
 
 def names_of(kind: str) -> Callable[[str], list[str]]:
-    """A function that completes the name of a component of a kind that `roadworthy list` knows."""
+    """A function that completes the name of a component of a kind: shifts, suites, metrics, monitors or templates.
 
-    def complete(incomplete: str) -> list[str]:
-        from roadworthy.listing import listing
-
-        return _starting_with(incomplete, (name for name, _ in listing(kind)))
-
-    return complete
-
-
-def complete_shift(incomplete: str) -> list[str]:
-    """The shifts that start with what was typed; they are imported without all else that can be listed.
-
-    >>> complete_shift("fog")
+    >>> names_of("shifts")("fog")
     ['fog', 'fog_veil']
     """
-    from roadworthy.core.roles import SHIFTS
-    from roadworthy.shifts import ATTACKS
 
-    return _starting_with(incomplete, (*SHIFTS, *ATTACKS))
+    def complete(incomplete: str) -> list[str]:
+        if kind in OF_PROTOCOLS and entry_points(group="roadworthy.protocols"):
+            from roadworthy.listing import listing
 
+            return _starting_with(incomplete, (name for name, _ in listing(kind)))
+        groups = (entry_points(group=f"roadworthy.{group}") for group in GROUPS.get(kind, ()))
+        return _starting_with(incomplete, (*KNOWN_NAMES[kind], *(point.name for points in groups for point in points)))
 
-def complete_template(incomplete: str) -> list[str]:
-    """The templates of criteria that start with what was typed."""
-    from roadworthy.protocols.joint_test.templates import template_names
-
-    return _starting_with(incomplete, template_names())
+    return complete
 
 
 def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from roadworthy.cli.messages import (
     print_questions,
     say,
     say_failed,
+    write_content,
     write_markdown,
     write_text,
 )
@@ -108,8 +109,18 @@ def _exit_by_results(results: list[str]) -> None:
 def verdict(
     run_folder: RunArgument,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of criteria; default: those of the run.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="The run for criteria with `against: baseline`; default: that of the run."),
+    ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
     markdown: MarkdownOption = None,
+    json: Annotated[Path | None, typer.Option(help="Write the verdict as JSON, as verdict.json holds it.")] = None,
+    xlsx: Annotated[Path | None, typer.Option(help="Write a matrix of all criteria as a spreadsheet.")] = None,
+    argument: Annotated[
+        Path | None,
+        typer.Option(help="Write claim, argument and evidence: .mmd (Mermaid), .json (vnvspec) or .svg (a picture)."),
+    ] = None,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Make this verdict and its criteria the run's own, in place of its last."),
@@ -125,9 +136,13 @@ def verdict(
     opened = open_run(run_folder, plugins=plugin or (), trust=trust)
     if replace:
         opened.require_own_code()
-    judged = opened.verdict(criteria)
-    if junit:
-        write_text(junit, judged.to_junit())
+    judged = opened.verdict(criteria, baseline=baseline)
+    texts = _exported(judged, junit=junit, json_file=json, argument=argument)
+    spreadsheet = judged.to_xlsx() if xlsx else b""
+    for path, text in texts.items():
+        write_text(path, text)
+    if xlsx:
+        write_content(xlsx, spreadsheet)
     if replace:
         opened.save_verdict(judged)
     if markdown != STANDARD_OUTPUT:
@@ -139,6 +154,20 @@ def verdict(
     elif opened.has_other_criteria:
         say("these are not the criteria that the study was run with: the report shows the history of verdicts")
     raise typer.Exit(judged.exit_code)
+
+
+def _exported(judged: Verdict, *, junit: Path | None, json_file: Path | None, argument: Path | None) -> dict[Path, str]:
+    """The text of each file that is asked for; nothing is written before all of them are made."""
+    from json import dumps
+
+    texts: dict[Path, str] = {}
+    if junit:
+        texts[junit] = judged.to_junit()
+    if json_file:
+        texts[json_file] = dumps(judged.to_json(), indent=1) + "\n"
+    if argument:
+        texts[argument] = judged.argument().written_as(argument)
+    return texts
 
 
 def _note_verdict(opened: Run, judged: Verdict) -> None:

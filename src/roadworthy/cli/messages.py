@@ -102,8 +102,13 @@ def print_questions(verdict: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file; where that is not possible, the reason in a sentence."""
+    write_content(path, text.encode("utf-8"))
+
+
+def write_content(path: Path, content: bytes) -> None:
+    """Write a file; where that is not possible, the reason in a sentence."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roadworthy.cli.completion import complete_shift, names_of
+from roadworthy.cli.completion import names_of
 
 Engine = StrEnum("Engine", ["local", "ray"])
 """Where cases run."""
@@ -40,10 +40,10 @@ OutliersOption = Annotated[
     ),
 ]
 SuiteOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--suite",
-        help="quick, standard, full or approval; a version such as standard@1 pins it.",
+        help="quick, standard (default), full, approval, or localization (of boxes); a version (standard@1) pins it.",
         autocompletion=names_of("suites"),
     ),
 ]
@@ -170,7 +170,7 @@ Memory = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 ShiftArgument = Annotated[
-    str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=complete_shift)
+    str | None, typer.Argument(help="A shift; all of them where none is named.", autocompletion=names_of("shifts"))
 ]
 StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 MarkdownOption = Annotated[

@@ -86,7 +86,7 @@ def demo(
 def evaluate(
     model: CandidatesOption,
     data: DataOption,
-    suite: SuiteOption = "standard",
+    suite: SuiteOption = None,
     outliers: OutliersOption = None,
     train: TrainOption = None,
     validation: ValidationOption = None,
@@ -128,7 +128,7 @@ def evaluate(
     baseline: BaselineOption = None,
     quiet: Quiet = False,
 ) -> None:
-    """Test a classifier, or several candidates, under a suite and write a report."""
+    """Test a model, or several candidates, under a suite and write a report."""
     from roadworthy import api
     from roadworthy.evaluation import named_paths
 

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any, ClassVar
@@ -99,17 +100,17 @@ def _described(cls: type, home: str) -> object:
         contents: dict[str, object] = {}
         _read_cells(cls, home, contents)
         return [contents, _captured(cls)]
-    return [_content_of(cls, _parsed(_text_of(cls)), home)[0], _captured(cls)]
+    return [_content_of(cls, _text_of(cls), home)[0], _captured(cls)]
 
 
-def _content_of(definition: type | FunctionType, tree: ast.Module, home: str) -> tuple[object, set[str]]:
+def _content_of(definition: type | FunctionType, text: str | bytes, home: str) -> tuple[object, set[str]]:
     """What a text says of a class or function, and the names that this uses."""
-    if not tree.body:
+    if not _parsed(text).body:
         raise InputError(
             f"the code of {definition.__qualname__} cannot be read, so no change of it would be seen: write it to a "
             "file, or state code_version = '1' in the class and raise it with every change"
         )
-    needed, used = _needed(tree, definition.__qualname__.partition(".")[0])
+    needed, used = _needed(text, definition.__qualname__.partition(".")[0])
     imported: dict[str, str] = {}
     package = getattr(sys.modules.get(definition.__module__), "__package__", None) or ""
     for statement in needed:
@@ -119,7 +120,7 @@ def _content_of(definition: type | FunctionType, tree: ast.Module, home: str) ->
 
 def _read_cells(definition: type | FunctionType, home: str, contents: dict[str, object]) -> None:
     """Add what the cells of a notebook say of a class or function, and what it uses of other cells, as they are now."""
-    contents[definition.__qualname__], used = _content_of(definition, _parsed(_text_of(definition)), home)
+    contents[definition.__qualname__], used = _content_of(definition, _text_of(definition), home)
     functions = _functions(definition)
     for name in sorted(used if functions else ()):
         value = functions[0].__globals__.get(name)
@@ -148,17 +149,23 @@ def cell_content(cell: CellType) -> object:
         return None
 
 
-def _needed(tree: ast.Module, name: str) -> tuple[list[ast.stmt], set[str]]:
+def _needed(text: str | bytes, name: str) -> tuple[list[ast.stmt], set[str]]:
     """The statements of a text that give a name its value, or one of the names that those use; and these names."""
-    statements = [_Statement(statement) for statement in tree.body]
+    statements = _statements(text)
     fixed = {bound for statement in statements if statement.is_definition for bound in statement.binds}
     names, kept = {name}, set[int]()
     while True:
         new = [row for row, statement in enumerate(statements) if row not in kept and statement.gives(names, fixed)]
         if not new:
-            return [tree.body[row] for row in sorted(kept)], names
+            return [_parsed(text).body[row] for row in sorted(kept)], names
         kept.update(new)
         names.update(*(statements[row].uses for row in new))
+
+
+@lru_cache(maxsize=16)
+def _statements(text: str | bytes) -> tuple[_Statement, ...]:
+    """The statements of a text, read once for all classes of a file."""
+    return tuple(map(_Statement, _parsed(text).body))
 
 
 class _Statement:
@@ -249,8 +256,9 @@ def _module_files(folder: Path, part: str) -> tuple[Path, Path]:
     return folder / part / "__init__.py", folder / f"{part}.py"
 
 
+@lru_cache(maxsize=16)
 def _parsed(text: str | bytes) -> ast.Module:
-    """The statements of a text; none where it is not Python."""
+    """The statements of a text, parsed once for all classes of a file; none where it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):

@@ -43,11 +43,11 @@ def parquet_schema(path: Path) -> pa.Schema:
         return pq.read_schema(path)
 
 
-def parquet_blocks(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def parquet_blocks(path: Path, columns: Sequence[str] | None = None, encoded: bool = False) -> Iterator[pa.RecordBatch]:
     """The rows of a file, block by block; an `InputError` where the file unpacks to more than the memory holds.
 
     What the metadata says is checked before anything is unpacked, and what was unpacked after every block, since
-    metadata may lie.
+    metadata may lie. With `encoded`, texts stay dictionaries: each text once, and its number in every row.
     """
     require_file(path, "Parquet file")
     texts = [field.name for field in parquet_schema(path) if _is_text(field.type)]
@@ -59,8 +59,11 @@ def parquet_blocks(path: Path, columns: Sequence[str] | None = None) -> Iterator
         for block in stored.iter_batches(rows, columns=None if columns is None else list(columns)):
             block.validate(full=True)  # texts that are no UTF-8 would fail where they are used
             held += block.nbytes
-            require_memory(held + sum(map(_unpacked_bytes, block.columns)), str(path))
+            require_memory(held + (0 if encoded else sum(map(_unpacked_bytes, block.columns))), str(path))
             if block.num_rows:
+                if encoded:
+                    yield block
+                    continue
                 plain = [_plain(column) if name in texts else column for name, column in _named(block)]
                 yield pa.RecordBatch.from_arrays(plain, block.schema.names)
 
@@ -111,11 +114,11 @@ def _declared_bytes(metadata: pq.FileMetaData) -> int:
     return max(declared, VALUE_BYTES * max(int(metadata.num_rows), 0) * max(int(metadata.num_columns), 1))
 
 
-def parquet_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A whole file, or those of some columns that it has."""
+def parquet_table(path: Path, columns: Sequence[str] | None = None, encoded: bool = False) -> pa.Table:
+    """A whole file, or those of some columns that it has; with `encoded`, texts as dictionaries, which take less."""
     schema = parquet_schema(path)
     chosen = [name for name in columns if name in schema.names] if columns is not None else None
-    blocks = [*parquet_blocks(path, chosen)]
+    blocks = [*parquet_blocks(path, chosen, encoded)]
     with arrow_errors():
         if blocks:
             return pa.Table.from_batches(blocks)

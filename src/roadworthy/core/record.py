@@ -151,11 +151,13 @@ class BaselineRecord(_Part):
     """The run that a new version was tested against: as it was named, and the SHA-256 of its run.json at that time.
 
     `artifacts` and `cases` are how many were taken over from it, `damaged` those of it that had to be made again;
-    `not_compared` is why the two, or some models, could not be compared.
+    `not_compared` is why the two, or some models, could not be compared. `beside` is the way from the folder of the run
+    to that of the baseline, where both were folders of one machine.
     """
 
     run: str
     sha256: str
+    beside: str | None = None
     artifacts: int = 0
     cases: int = 0
     damaged: list[str] = []

@@ -14,6 +14,8 @@ SOURCE = "source"
 VALUE, REASON = "value", "reason"
 ESTIMATE = ("metric", VALUE, "lo", "hi", "n", "groups", "sd", "method", REASON)
 """The columns of an estimate: a metric, its value with bounds, and what these rest on."""
+ANSWER = ("image", "id", "label", "prediction", "confidence")
+"""The columns of an answer to one image of a picture: its index in it, its true class (empty where it has none)."""
 
 
 class TableError(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core import showing
 from roadworthy.core.errors import ModelError
 from roadworthy.core.hashing import digest
 
@@ -62,6 +63,15 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the first images with their ids and labels, and what else the batch holds."""
+        rows = zip(self.images, self.ids, self.labels.tolist(), strict=True)
+        shown = [(image, f"{name}: {label}") for image, name, label in rows]
+        extras = [name for name in ("boxes", "masks", "depth") if getattr(self, name) is not None]
+        size = "x".join(map(str, self.images.shape[1:]))
+        facts = f"{size}; {', '.join([*extras, *self.conditions]) or 'no boxes, masks or conditions'}"
+        return showing.card(f"Batch of {len(self):,} images", facts, showing.pictures(shown))
 
     def with_images(self, images: Images, **changes: Any) -> Batch:
         """The same rows with other pixels (and, where given, other boxes, masks or stimulus)."""

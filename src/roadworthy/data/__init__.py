@@ -123,6 +123,18 @@ def open_dataset(
     return _selected(partial(_open_all, spec), opening, selection)
 
 
+def with_limit(spec: str | Mapping[str, Any], limit: int, base: Path = Path()) -> dict[str, Any]:
+    """The entry of a data set in a study with at most so many images of it.
+
+    >>> with_limit("builtin:signs", 14), with_limit({"builtin": "signs", "limit": 10}, 14)
+    ({'builtin': 'signs', 'limit': 14}, {'builtin': 'signs', 'limit': 10})
+    """
+    if isinstance(spec, Mapping):
+        return {**spec, "limit": min(limit, spec.get("limit") or limit)}
+    kind, source = _kind(spec, Opening(name=str(spec), base=base))
+    return {kind: str(source), "limit": limit}
+
+
 def _open_all(spec: Spec, opening: Opening) -> OpenedDataset:
     """A data set that is not given as a mapping, with all its classes."""
     if isinstance(spec, Dataset):
@@ -205,7 +217,7 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSel
         raise InputError(f"a data set is of one kind, not of {kinds}")
     kind = kinds[0]
     build = DATA.get(kind)
-    if not isinstance(spec[kind], str | Path) and not getattr(build, "takes_objects", False):
+    if not isinstance(spec[kind], str | Path) and kind not in (live.kind for live in LIVE_DATA):
         raise InputError(f"{kind}: {spec[kind]!r} must be a path or a name")
     parameters = inspect.signature(build).parameters.values()
     own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}

@@ -88,7 +88,11 @@ def open_yolo(
     split  which part (`images/SPLIT`);  names: the file with the classes;  crops, margin: see docs/data_kinds.md
     """
     opening = opening or Opening()
-    return _open("yolo", opening.path(source), {"names": names}, opening, split, crops, margin)
+    from roadworthy.data.curation.yolo import count_without_labels
+
+    root = opening.path(source)
+    unlabelled = Counter({"without a file of labels": count_without_labels(root, split)})
+    return _open("yolo", root, {"names": names}, opening, split, crops, margin, +unlabelled)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ def _open(
     split: str | None,
     crops: bool,
     margin: float,
+    left_out: Counter[str] | None = None,
 ) -> FileDataset:
+    """The data set of a format; `left_out` counts what its reader does not give."""
     from roadworthy.data.curation import READERS
     from roadworthy.data.curation.frames import read_frames
 
@@ -128,7 +134,7 @@ def _open(
         raise InputError("margin is how much of the surroundings a crop shows: add `crops: true`")
     check_folder(root)
     frames = list(_of_split(list(read_frames(name, root, options)), split, root))
-    left_out = Counter[str]()
+    left_out = Counter[str](left_out or {})
     rows = [row for frame in frames for row in (_crops(frame, margin, left_out) if crops else _single(frame, left_out))]
     if not rows:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it holds no images"
@@ -190,7 +196,7 @@ def _single(frame: Frame, left_out: Counter[str]) -> Iterator[_Row]:
     annotated = frame.objects[0]
     box = _inside(frame, annotated)
     if annotated.unusable or box is None:
-        left_out[annotated.unusable or "with a box outside the image"] += 1
+        left_out[annotated.unusable or _why_outside(annotated)] += 1
         return
     yield _Row(frame, annotated, (0, 0, frame.width, frame.height), box, is_crop=False)
 
@@ -200,7 +206,7 @@ def _crops(frame: Frame, margin: float, left_out: Counter[str]) -> Iterator[_Row
     for annotated in frame.objects:
         box = _inside(frame, annotated)
         if annotated.unusable or box is None:
-            left_out[annotated.unusable or "with a box outside the image"] += 1
+            left_out[annotated.unusable or _why_outside(annotated)] += 1
             continue
         around = margin * max(box[2] - box[0], box[3] - box[1])
         x0, y0 = (max(0, math.floor(value - around)) for value in box[:2])
@@ -216,3 +222,9 @@ def _inside(frame: Frame, annotated: AnnotatedObject) -> Box | None:
     x0, y0, x1, y1 = annotated.box
     box = max(x0, 0.0), max(y0, 0.0), min(x1, float(frame.width)), min(y1, float(frame.height))
     return box if box[0] < box[2] and box[1] < box[3] else None
+
+
+def _why_outside(annotated: AnnotatedObject) -> str:
+    """Why nothing of an object's box is inside its frame."""
+    x0, y0, x1, y1 = annotated.box
+    return "with a box outside the image" if x0 < x1 and y0 < y1 else "with a box without area"

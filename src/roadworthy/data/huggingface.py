@@ -70,9 +70,6 @@ def open_huggingface(
     return _from_rows(data, opening, image, label, group)
 
 
-open_huggingface.takes_objects = True  # type: ignore[attr-defined]
-
-
 def _library() -> Any:
     try:
         import datasets

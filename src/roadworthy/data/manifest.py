@@ -52,7 +52,9 @@ def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> L
         raise InputError(f"there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are read")
     for required in ("path", "label"):
         if required not in columns:
-            raise InputError(f"there is no column {required!r}; the columns are {some(columns, 20)}")
+            alone = next((mark for mark in (";", "\t") if len(columns) == 1 and mark in next(iter(columns))), None)
+            hint = f": separate them by commas, not by {alone!r}" if alone else ""
+            raise InputError(f"there is no column {required!r}; the columns are {some(columns, 20)}{hint}")
         _complete(required, columns[required])
     paths = [str(cell) for cell in columns["path"]]
     masks = columns.get("mask")

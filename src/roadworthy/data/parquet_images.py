@@ -81,9 +81,9 @@ def _open(
         raise InputError(f"there is no column {group!r} of numbers or text; the columns are {some(schema.names, 20)}")
     pictures = PictureRows(f"data file {files[0].name}")
     cells: dict[str, list[Any]] = {name: [] for name in columns}
-    for row in _rows(files, schema, chosen_label, [chosen_image, *columns]):
-        name = f"{chosen_image} of row {len(pictures)}"
-        pictures.add(encoded(row[chosen_image], name, may_be_file=False), name)
+    for file, row in _rows(files, schema, chosen_label, [chosen_image, *columns]):
+        name = f"{file.name}: {chosen_image} of row {len(pictures)}"
+        pictures.add(_content(row[chosen_image], name), name)
         for column in columns:
             cells[column].append(row[column])
         if opening.progress is not None:
@@ -102,8 +102,16 @@ def _open(
     return pictures.dataset(table, opening, notes)
 
 
-def _rows(files: Sequence[Path], schema: pa.Schema, label: str, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The rows of all files, which must have the same columns and the same classes."""
+def _content(cell: Any, name: str) -> bytes:
+    """The bytes of a picture; none where the cell is empty, which counts as a picture that cannot be read."""
+    parts = cell.values() if isinstance(cell, Mapping) else (cell,)
+    return encoded(cell, name, may_be_file=False) if any(parts) else b""
+
+
+def _rows(
+    files: Sequence[Path], schema: pa.Schema, label: str, columns: Sequence[str]
+) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The rows of all files, each with its file; files must have the same columns and the same classes."""
     from roadworthy.core.parquet import arrow_errors, parquet_images, parquet_schema
 
     for file in files:
@@ -114,7 +122,7 @@ def _rows(files: Sequence[Path], schema: pa.Schema, label: str, columns: Sequenc
             raise InputError(f"data file {str(file)!r} has other classes than {files[0].name}: give one of the two")
         for block in parquet_images(file, columns):
             with arrow_errors():
-                yield from block.to_pylist()
+                yield from ((file, row) for row in block.to_pylist())
 
 
 def _chosen(what: str, asked: str | None, candidates: Sequence[str], schema: pa.Schema) -> str:

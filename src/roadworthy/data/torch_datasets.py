@@ -43,12 +43,19 @@ def open_torch_dataset(source: Any, opening: Opening | None = None) -> OpenedDat
         raise InputError("a DataLoader shuffles and stacks what it loads: give its data set, `loader.dataset`")
     what = f"data set {type(source).__name__}"
     pictures, labels = PictureRows(what), list[Any]()
-    with foreign_code(lambda error: InputError(f"{what} cannot be read: {type(error).__name__}: {first_line(error)}")):
+
+    def explain(error: BaseException) -> InputError:
+        where = f"item {len(labels)} of {what}" if reading else what
+        return InputError(f"{where} cannot be read: {type(error).__name__}: {first_line(error)}")
+
+    reading = True
+    with foreign_code(explain):
         indexed = not _is_torch(source, ("IterableDataset",))
         for number, item in enumerate(_items(source, indexed, opening)):
             picture, label = _pair(item, f"item {number} of {what}")
             pictures.add(_checked(picture, f"item {number} of {what}"), f"item {number} of {what}")
             labels.append(label)
+        reading = False
         if not labels:
             raise InputError(f"{what} holds no images")
         if indexed:
@@ -61,9 +68,6 @@ def open_torch_dataset(source: Any, opening: Opening | None = None) -> OpenedDat
     if not indexed:
         notes.append("the data is a stream: its images are numbered in the order in which they came")
     return pictures.dataset(table, opening, notes)
-
-
-open_torch_dataset.takes_objects = True  # type: ignore[attr-defined]
 
 
 def _items(source: Any, indexed: bool, opening: Opening) -> Iterator[Any]:

@@ -54,7 +54,7 @@ def open_webdataset(
             left_out["without an image"] += 1
     if not usable:
         raise InputError(f"{str(source)!r} holds no images ending in {image or 'jpg, png or alike'}")
-    columns = _columns(usable, ending, key)
+    columns = _columns(usable, ending, key, label is not None)
     table, notes = table_of(columns, _ids(usable), opening.class_names)
     if left_out:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
@@ -251,7 +251,18 @@ def _ids(samples: Sequence[Sample]) -> list[str]:
     return keys if len(set(keys)) == len(keys) else [f"{sample.shard}/{sample.key}" for sample in samples]
 
 
-def _columns(samples: Sequence[Sample], ending: str, key: str) -> dict[str, list[Any]]:
+def _check_agree(label: str, ending: str, fact: Mapping[str, Any], sample: Sample) -> None:
+    """Refuse a label that a JSON file contradicts: another number, or another name."""
+    key = JSON_LABELS[0]
+    other = str(fact.get(key, label))
+    if other != label and other.isdecimal() == label.isdecimal():
+        raise InputError(
+            f"sample {sample.key!r} has the label {label!r} in its .{ending} file and {other!r} in its .json file: say "
+            f"which counts with `label: {ending}` or `label: json:{key}`"
+        )
+
+
+def _columns(samples: Sequence[Sample], ending: str, key: str, is_asked: bool) -> dict[str, list[Any]]:
     """The label of every sample, and what else its JSON file says: group, box, conditions."""
     facts = [_facts(sample) for sample in samples]
     names = dict.fromkeys(name for fact in facts for name in fact)
@@ -271,8 +282,13 @@ def _columns(samples: Sequence[Sample], ending: str, key: str) -> dict[str, list
             columns["label"].append(_class(fact[key], sample))
         else:
             if ending not in sample.members:
-                raise InputError(f"sample {sample.key!r} has no label: there is no {sample.key}.{ending}")
+                raise InputError(
+                    f"sample {sample.key!r} has no label: there is no {sample.key}.{ending} beside its other files, "
+                    "which follow each other in a shard"
+                )
             columns["label"].append(sample.members[ending].text().strip())
+            if not is_asked:
+                _check_agree(columns["label"][-1], ending, fact, sample)
     used = [name for name in names if name != key and name not in ("label", "id", "path", "mask")]
     for name in used:
         cells = [fact.get(name) for fact in facts]

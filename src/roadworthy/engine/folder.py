@@ -321,6 +321,14 @@ class RunFolder:
                     columns[name] = list(stored.schema.to_arrow_schema().names)
         return columns
 
+    def table_shape(self, name: str) -> tuple[int, int]:
+        """The rows and columns of a table; none of one that cannot be read."""
+        try:
+            stored = pq.read_metadata(inside(self.path, "tables", f"{name}.parquet"))
+        except (OSError, ValueError, pa.ArrowException):
+            return 0, 0
+        return stored.num_rows, stored.num_columns
+
     def table(self, name: str) -> pd.DataFrame:
         """A stored table."""
         path = inside(self.path, "tables", f"{name}.parquet")
@@ -363,13 +371,18 @@ def open_store(address: str, role: Role = "worker") -> RunFolder:
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as CSV that a spreadsheet can open: names that begin like a formula are marked as text."""
+    """Write a table as CSV: see `csv_bytes`."""
+    write_bytes(path, csv_bytes(table))
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """A table as CSV that a spreadsheet can open: names that begin like a formula are marked as text."""
     names = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
     escaped = {name: pd.Series([*map(escape_cell, table[name])], table.index, dtype=object) for name in names}
     safe = table.assign(**escaped).rename(columns=escape_cell)
     text = CsvText()
     safe.to_csv(text, index=False, lineterminator=ENDING)
-    write_bytes(path, text.getvalue().encode())
+    return text.getvalue().encode()
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from roadworthy.core.files import is_temporary, json_bytes
@@ -33,15 +33,16 @@ def _contents(folder: Path, start: Path) -> Iterator[tuple[str, str]]:
             yield from _contents(Path(entry.path), start)
 
 
-def file_problems(folder: RunFolder) -> list[str]:
+def file_problems(folder: RunFolder, absent: Collection[str] = ()) -> list[str]:
     """What is wrong with the files of a finished run, a sentence each; what is in them is for others to judge.
 
-    Files that are missing or not as recorded come first, then what the run does not name: files, links, folders.
+    Files that are missing or not as recorded come first, then what the run does not name: files, links, folders. Those
+    of the names `absent` may be missing.
     """
     recorded, present = folder.hashes(), contents(folder.path)
     files = {name for name, kind in present.items() if kind == FILE}
     problems = [changed] if (changed := record_problem(folder)) else []
-    problems += [f"{name} is missing" for name in recorded if name not in present]
+    problems += [f"{name} is missing" for name in recorded if name not in present and name not in absent]
     problems += [f"{name} is a {present[name]}, not a file" for name in recorded if present.get(name, FILE) != FILE]
     problems += [problem for name in sorted(files & {*recorded}) if (problem := _change(folder, name, recorded[name]))]
     if present.get(LOCK, FILE) != FILE or (LOCK in present and (folder.path / LOCK).stat().st_size):

@@ -13,6 +13,9 @@ from roadworthy.core.errors import InputError
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 """What a file system answers that knows no locks."""
 
+READERS_ASK = 0.1
+"""Seconds: `is_held` has the lock for less than that, and so refuses nobody."""
+
 
 def is_held(lock: Path) -> bool:
     """Whether another process holds the lock file; False where there is none, or no locks for readers.
@@ -31,16 +34,16 @@ def is_held(lock: Path) -> bool:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock file of a folder, both made where they are missing; a second holder is refused at once.
+    """Hold the lock file of a folder, both made where they are missing; a second holder is refused.
 
-    Processes that are forked meanwhile do not keep it.
+    Processes that are forked meanwhile do not keep it. A reader that just asks whether it is held does not count.
     """
     from filelock import FileLock, Timeout
 
-    folder, lock = path.parent, FileLock(path, blocking=False, fallback_to_soft=False)
+    folder, lock = path.parent, FileLock(path, timeout=READERS_ASK, fallback_to_soft=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        lock.acquire(poll_interval=READERS_ASK / 10)
     except Timeout:
         raise InputError(f"another process is writing to {folder}: wait for it or choose another folder") from None
     except OSError as error:

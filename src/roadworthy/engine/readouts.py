@@ -234,7 +234,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
         known = sorted(manifests.read_manifest(folder)[1])
         chosen = known if parts is None else [known[part] for part in parts]
         tables = [parquet_table(folder / name, names) for name in chosen]
-        return {name: np.concatenate([_array(table[name]) for table in tables]) for name in names}
+        return {name: np.concatenate([column_rows(table[name]) for table in tables]) for name in names}
     except (OSError, ValueError, LookupError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
 
@@ -249,7 +249,7 @@ def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, ND
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 
-def _array(column: pa.ChunkedArray) -> NDArray[Any]:
+def column_rows(column: pa.ChunkedArray) -> NDArray[Any]:
     """(N, ...) of a column, as it was given to `_lists`."""
     values, kind, shape = column.combine_chunks(), column.type, [len(column)]
     while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -263,4 +263,4 @@ def _array(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _rows(column: pa.ChunkedArray) -> Floats:
     """(N, D) of a column of lists."""
-    return np.asarray(_array(column), np.float64)
+    return np.asarray(column_rows(column), np.float64)

@@ -88,6 +88,14 @@ class Answers:
         columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})
 
+    def forget(self) -> None:
+        """Drop what was computed from the columns, about as many bytes as they have; it is computed again when needed.
+
+        For who holds the answers of many cases at once.
+        """
+        for name in DERIVED:
+            vars(self).pop(name, None)
+
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """(n,) bool: the prediction is the label."""
@@ -102,6 +110,10 @@ class Answers:
     def confidence_bins(self) -> ProbabilityBins:
         """The answers in bins of their confidence."""
         return ProbabilityBins(self.confidence)
+
+
+DERIVED = ("correct", "ranking", "confidence_bins")
+"""What answers keep of what was computed from their columns, until they forget it."""
 
 
 def answers_of(probabilities: ArrayLike, labels: ArrayLike | None) -> Answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -146,6 +147,8 @@ def load_model(
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in({key: local_entry(entry) for key, entry in spec.items()}, settings)
         common |= {key: settings.pop(key) for key in ("isolate", "varies") if key in settings}
+    elif isinstance(spec, type):
+        raise InputError(f"{spec.__name__} is a class, not a model: give an object of it, fitted or with its weights")
     else:
         live = live_kind(spec)
         if live is None:
@@ -250,6 +253,9 @@ def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
         yield from (file for member in value for file in _named_files(member, base))
 
 
+PICKLED_SUFFIXES = (".pkl", ".pickle", ".joblib")
+
+
 def kind_of(text: str, base: Path = Path()) -> str:
     """The kind of model that a path, `file.py:name` or a web address stands for: its key in a study file.
 
@@ -291,7 +297,11 @@ def kind_of(text: str, base: Path = Path()) -> str:
             refuse_unreadable_config(base / text)
         return "predictions"
     if not (base / text).exists():
-        raise InputError(f"there is no model {base / text}")
+        of_hub = re.fullmatch(r"[\w-]+/[\w.-]+", text) is not None and not (base / text).parent.exists()
+        hint = "; nothing is downloaded: a model of a hub is a folder that save_pretrained wrote" if of_hub else ""
+        raise InputError(f"there is no model {base / text}{hint}")
+    if suffix in PICKLED_SUFFIXES:
+        raise InputError(f"{text} is a pickle, which runs any code in it: load it yourself and give the live model")
     raise InputError(
         f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {KERAS_SUFFIX}, "
         f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, file.py:function, or a "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from roadworthy.core import showing
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import BATCH, Dataset, Model
@@ -106,6 +107,16 @@ class CheckReport:
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the findings first, then the rest of the report."""
+        wrong, right = (showing.status(word) for word in ("fail", "pass"))
+        findings = [line.removeprefix("finding: ") for line in self.lines() if line.startswith("finding: ")]
+        rest = [line.strip() for line in self.lines() if not line.startswith("finding: ")]
+        rows = [(wrong, text) for text in findings] or [(right, "nothing wrong was found")]
+        named = [(name, value) for name, colon, value in (line.partition(": ") for line in rest) if colon]
+        facts = showing.pairs([*named, *(("", line) for line in rest if ": " not in line)])
+        return showing.card(f"Check of {self.model}", showing.table(("result", "finding"), rows), facts)
 
     def lines(self) -> list[str]:
         """The report for people, line by line; findings last."""

@@ -30,6 +30,8 @@ def preprocess_of_processor(processor: Any) -> Preprocess:
 
     Its steps are compared with ours on images of several sizes. What is no image processor is an `InputError`.
     """
+    if isinstance(processor, type):
+        raise InputError(f"{processor.__name__} is a class, not an image processor: give an object of it")
     if not callable(processor) or not hasattr(processor, "to_dict"):
         raise InputError(f"a {type(processor).__name__} is not an image processor of transformers")
     steps = _steps(processor.to_dict())

@@ -84,6 +84,8 @@ class KerasModel(Adapter):
         dims = _input_shape(network, what)
         order = "nhwc" if layout == "auto" and dims[1:] == (None, None, None) else layout
         order, channels, image_size, batch = read_shape(dims, order, parse_size(size), what)
+        if getattr(network, "built", True) is False:
+            raise InputError(f"{what} has no weights yet: train it, or load its weights, before it is tested")
         chosen, note = _range_seen_in(network, what) if range == "auto" else (range, "")
         self.preprocess = Preprocess(chosen, order, colour, image_size, channels)
         self.input_size = image_size

@@ -18,11 +18,15 @@ from roadworthy.models.torch import TorchModel
 
 @dataclass(frozen=True)
 class LiveKind:
-    """A kind of live objects: its name, what recognises one, and the adapter that makes a model of it."""
+    """A kind of live objects: its name, what recognises one, and the adapter that makes a model of it.
+
+    own_name  what an object is called by itself, besides by `name` or `__name__`; None where it has no name
+    """
 
     kind: str
     recognises: Callable[[Any], bool]
     adapter: Callable[..., Model]
+    own_name: Callable[[Any], str | None] = lambda value: None
 
 
 def _is_instance_of(module: str, name: str) -> Callable[[Any], bool]:

@@ -275,12 +275,15 @@ def _last_step(estimator: Any) -> Any:
 
 
 def _labels(estimator: Any, name: str) -> list[Any]:
-    """The classes that an estimator knows, in the order of its columns: whole numbers, or texts."""
+    """The classes that an estimator knows, in the order of its columns: whole numbers, or texts.
+
+    True and false are texts: which class of the data is the true one cannot be told from their numbers.
+    """
     classes = estimator.classes_
     if isinstance(classes, list) and any(np.ndim(part) for part in classes):
         raise InputError(f"model {name} answers several questions at once: only classifiers of one label can be tested")
     values = np.asarray(classes)
-    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and np.array_equal(values, np.floor(values))):
+    if values.dtype.kind in "iu" or (values.dtype.kind == "f" and np.array_equal(values, np.floor(values))):
         return [int(value) for value in values]
     return [str(value) for value in values]
 

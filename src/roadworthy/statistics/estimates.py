@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roadworthy.core.showing import card
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval
 
 CONFIDENCE = 0.95
@@ -54,6 +55,14 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         """The estimate of a metric that is `factor` times this one."""
         return replace(self, value=factor * self.value, lo=factor * self.lo, hi=factor * self.hi, sd=factor * self.sd)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the value with its bounds, and what it rests on, or why there is none."""
+        if self.missing:
+            return card("no value", self.reason or "not measured")
+        bounds = "no bounds" if self.unbounded else f"[{self.lo:.4g}, {self.hi:.4g}]"
+        rests = f"{self.n:,} images of {self.groups:,} objects" + (f", {self.method}" if self.method else "")
+        return card(f"{self.value:.4g} {bounds}", *filter(None, [rests if self.n else "", self.reason]))
 
     def row(self, where: Mapping[str, Any], metric: str) -> dict[str, Any]:
         """The estimate as a row of a table."""

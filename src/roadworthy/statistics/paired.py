@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr
 
 from roadworthy.statistics.bootstrap import paired_interval
+from roadworthy.statistics.estimates import CONFIDENCE
 from roadworthy.statistics.intervals import mean_interval
 
 Floats = NDArray[np.float64]
@@ -32,8 +34,9 @@ REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
 class PairedChange:
     """One metric under one condition, of two systems that were shown the same images.
 
-    `change` is after - before with its 95 % interval `lo` to `hi`; `p` is two-sided, by `method`, over `n` images of so
-    many `groups` (objects). What is not known is NaN, and `reason` says why.
+    `change` is after - before with its interval `lo` to `hi` at a `confidence` (95 %); `p` is two-sided, by `method`,
+    over `n` images of so many `groups` (objects). What is not known is NaN, and `reason` says why. `columns` is the
+    condition as a criterion names it, column by column.
     """
 
     condition: str
@@ -49,6 +52,8 @@ class PairedChange:
     groups: int = 0
     method: str = ""
     reason: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,26 @@ def holm(p_values: ArrayLike) -> Floats:
     adjusted = np.full_like(p, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return adjusted
+
+
+def holm_divisor(claims: int, count: Callable[[int], int]) -> int:
+    """The divisor d of alpha with which Holm's correction of so many claims ends: those with p <= alpha/d are made.
+
+    `count(d)` is how many claims reach alpha/d. From d = claims on, each claim that is made takes one off the divisor,
+    until no further one reaches it. So claims can be judged by bounds at a stricter confidence, without p values.
+
+    >>> p = [0.01, 0.04, 0.03, 0.005]
+    >>> divisor = holm_divisor(4, lambda d: sum(value <= 0.05 / d for value in p))
+    >>> divisor, [value <= 0.05 / divisor for value in p]
+    (2, [True, False, False, True])
+    """
+    made = 0
+    while True:
+        divisor = max(claims - made, 1)
+        now = count(divisor)
+        if now <= made:
+            return divisor
+        made = now
 
 
 def p_text(p: float) -> str:

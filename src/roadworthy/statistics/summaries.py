@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics import Metric
+from roadworthy.metrics import Answers, Metric
+from roadworthy.metrics.base import MetricValues
 from roadworthy.statistics.bootstrap import GroupBootstrap
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -48,12 +49,18 @@ class MetricSummary:
 
 def summarise_metrics(repeats: Sequence[Any], metrics: Sequence[Metric], bootstrap: GroupBootstrap) -> MetricSummary:
     """Measure the metrics of answers in every repeat; one that is a multiple of another is bounded by that one."""
-    measured = {metric.name: [metric.measure(answers) for answers in repeats] for metric in metrics}
-    missing = {name: [one.reason for one in of_repeats if one.reason] for name, of_repeats in measured.items()}
     bounded = [metric for metric in metrics if metric.multiple_of not in metrics]
-    means = [metric for metric in bounded if metric.mean_over_objects and not missing[metric.name]]
     drawn = [metric for metric in bounded if not metric.mean_over_objects]
-    resampled = [bootstrap.distributions(drawn, answers) for answers in repeats]
+    measured: dict[str, list[MetricValues]] = {metric.name: [] for metric in metrics}
+    resampled = []
+    for answers in repeats:
+        for metric in metrics:
+            measured[metric.name].append(metric.measure(answers))
+        resampled.append(bootstrap.distributions(drawn, answers))
+        if isinstance(answers, Answers):
+            answers.forget()
+    missing = {name: [one.reason for one in of_repeats if one.reason] for name, of_repeats in measured.items()}
+    means = [metric for metric in bounded if metric.mean_over_objects and not missing[metric.name]]
     return MetricSummary(
         per_image={
             metric.name: np.asarray(np.mean([metric.per_image(answers) for answers in repeats], axis=0), np.float32)

@@ -42,7 +42,12 @@ def coco_kinds(
         for section, _, entry in json_sections(path, REQUIRED):
             if section == "categories":
                 kinds[entry["id"]] = entry["name"]
-    return [*dict.fromkeys(kinds[key] for key in sorted(kinds, key=lambda key: natural_key(str(key))))]
+                for key in (key for key, name in kinds.items() if name == entry["name"] and key != entry["id"]):
+                    raise InputError(
+                        f"the categories {key} and {entry['id']} of {path} are both called {entry['name']!r}, so that "
+                        "they would be one class: rename one of them"
+                    )
+    return [kinds[key] for key in sorted(kinds, key=lambda key: natural_key(str(key)))]
 
 
 @annotation_format("coco", keep_hidden=("person", "pedestrian", "bicycle"), kinds=coco_kinds)

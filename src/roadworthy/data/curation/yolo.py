@@ -18,7 +18,7 @@ from roadworthy.data.curation.reading import (
     require_folder,
     sorted_files,
 )
-from roadworthy.data.images import image_size
+from roadworthy.data.images import SUFFIXES, image_size
 
 _ROUNDING = 1e-4
 """How far a share may lie outside 0 to 1, since it was rounded when it was written."""
@@ -38,7 +38,17 @@ def yolo_kinds(root: Path, *, names: str = "") -> Sequence[str]:
         kinds = [kinds[number] for number in range(len(kinds))]
     if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) and kind for kind in kinds):
         raise InputError(f"{path} has no `names:` with a list of class names, or a name for each number from 0: add it")
+    if content.get("nc", len(kinds)) != len(kinds):
+        raise InputError(f"{path} names {len(kinds)} classes, and its `nc:` says {content['nc']}: correct one of them")
     return kinds
+
+
+def count_without_labels(root: Path, split: str | None) -> int:
+    """How many images, of a split where one is named, have no file of labels, so that they are no frames."""
+    images = root / "images" / (split or "")
+    files = sorted_files(images, "") if images.is_dir() else []
+    inner = [file.relative_to(root / "images") for file in files if file.suffix.lower() in SUFFIXES]
+    return sum(not (root / "labels" / name.with_suffix(".txt")).is_file() for name in inner)
 
 
 @annotation_format("yolo", keep_hidden=("person", "pedestrian", "bicycle"), kinds=yolo_kinds)

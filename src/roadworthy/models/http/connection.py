@@ -145,10 +145,15 @@ class _TimedConnection(http.client.HTTPConnection):
 
 
 class _TimedSocket:
-    """What `http.client` uses of a socket; each step gets the time that is left."""
+    """What `http.client` uses of a socket; each step gets the time that is left.
+
+    `http.client` closes it as soon as the head of an answer says that the server will, and reads the rest of the answer
+    after that: so it stays open until the last of its files is closed, too.
+    """
 
     def __init__(self, opened: socket.socket, connection: _TimedConnection) -> None:
         self._socket, self._connection = opened, connection
+        self._files, self._is_closed = 0, False
 
     def sendall(self, content: Any) -> None:
         view = memoryview(content)
@@ -161,10 +166,20 @@ class _TimedSocket:
         return self._socket.recv_into(buffer)
 
     def makefile(self, mode: str) -> io.BufferedReader:
+        self._files += 1
         return io.BufferedReader(_Incoming(self))
 
+    def close_file(self) -> None:
+        self._files -= 1
+        self._close_unused()
+
     def close(self) -> None:
-        self._socket.close()
+        self._is_closed = True
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._is_closed and not self._files:
+            self._socket.close()
 
 
 class _Incoming(io.RawIOBase):
@@ -178,3 +193,8 @@ class _Incoming(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         return self._timed.receive(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._timed.close_file()

@@ -90,6 +90,19 @@ def format_for(chosen: str, address: Address) -> type[WireFormat]:
     return next((FORMATS.get(name) for name in FORMATS if FORMATS.get(name).fits(address)), FORMATS.get("json"))
 
 
+class _Twice(ValueError):
+    """A key of a JSON object that it has twice, of which it cannot be told which counts."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise _Twice(name)
+        content[name] = value
+    return content
+
+
 def read_json(client: Client, answer: Answer) -> dict[str, Any]:
     """The JSON object in an answer; anything else is a `ModelError`."""
     kind = answer.content_type
@@ -98,7 +111,10 @@ def read_json(client: Client, answer: Answer) -> dict[str, Any]:
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
         raise ModelError(f"{client.address} answered compressed content, which was not asked for")
     try:
-        content = json.loads(answer.body)
+        content = json.loads(answer.body, object_pairs_hook=_each_once)
+    except _Twice as error:
+        name = client.secrets.safe(str(error))
+        raise ModelError(f"{client.address} answered JSON that has the key {name!r} twice") from None
     except (ValueError, RecursionError):
         raise ModelError(f"{client.address} answered {len(answer.body):,} bytes that are not JSON") from None
     if not isinstance(content, dict):
