@@ -15,6 +15,9 @@ from roadworthy import building
 from roadworthy.api import no_progress, prepare
 from roadworthy.building import apart_builder, build_apart
 from roadworthy.core.hashing import digest_file
+from roadworthy.core.types import Artifact
+from roadworthy.engine.artifacts import ensure_artifact
+from roadworthy.engine.folder import RunFolder
 from roadworthy.study import parse_study
 from stand_ins import nearest_mean
 
@@ -67,6 +70,20 @@ def test_a_process_that_dies_leaves_its_nodes_to_this_one(tmp_path: Path, monkey
     asked = study(a=network(), b=network(seed=1))
     run = rw.run_study(asked, out=tmp_path / "run", workers=2, progress=no_progress, accept_chance=True)
     assert len(content(run)) > 3
+
+
+def test_what_a_dead_process_was_writing_is_not_left_in_the_artifact(tmp_path: Path) -> None:
+    artifact, folder = Artifact("coin", {}), RunFolder(tmp_path)
+    home = folder.artifact(artifact.hash)
+    home.mkdir(parents=True)
+    (home / "coin.json.4711.tmp").write_text("{")
+
+    def build(workshop: Path) -> dict[str, Any]:
+        (workshop / "coin.json").write_text("{}")
+        return {}
+
+    ensure_artifact(folder, artifact, build)
+    assert sorted(path.name for path in home.iterdir()) == ["coin.json", "manifest.json"]
 
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:

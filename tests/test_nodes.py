@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
-import subprocess
-import sys
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +18,45 @@ from roadworthy.core.errors import InputError
 from roadworthy.engine.executor import Executor, load_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.ledger import Outcome
+from roadworthy.engine.local import LocalExecutor
 from roadworthy.engine.plan import Graph
+from roadworthy.preparing import prepare_recipe
 from roadworthy.study import parse_study
 
-RUN_NODE = """
-import json, sys
-from pathlib import Path
-from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import LocalExecutor
-from roadworthy.preparing import prepare_recipe
-
-description = json.loads(sys.argv[1])
-graph = prepare_recipe(description["recipe"]).plan.graph()
-outcome = LocalExecutor().run_node(description["node"], graph, RunFolder(Path(description["run"])))
-print(json.dumps({"failures": outcome.failures, "spent": outcome.spent}))
-"""
+def run_node(recipe: dict[str, Any], node: str, run: str) -> dict[str, Any]:
+    """Do one node in this process, which knows nothing but what it is told here."""
+    graph = prepare_recipe(recipe).plan.graph()
+    outcome = LocalExecutor().run_node(node, graph, RunFolder(Path(run)))
+    return {"failures": outcome.failures, "spent": outcome.spent}
 
 
 class FreshProcesses(Executor):
-    """A process per node, in random order."""
+    """A process per node, in random order; all that they share are imported modules, from a server that forks them."""
 
     def __init__(self, recipe: dict[str, Any], seed: int) -> None:
         self.recipe, self.random = json.loads(json.dumps(recipe)), random.Random(seed)
         self.order: list[str] = []
 
     def run(self, graph: Graph, store: RunFolder) -> Outcome:
-        outcome, waiting, running = Outcome(), {*graph.artifacts, *graph.cases}, dict[str, subprocess.Popen[str]]()
-        while waiting or running:
-            ready = sorted(node for node in waiting if not graph.requirements(node) & (waiting | {*running}))
-            if ready and len(running) < 2:
-                node = self.random.choice(ready)
-                waiting.remove(node)
-                self.order.append(node)
-                running[node] = self.start(node, store)
-                continue
-            node = next(iter(running))
-            said = json.loads(running.pop(node).communicate()[0].splitlines()[-1])
-            outcome.failures |= said["failures"]
-            outcome.spent |= {name: tuple(spent) for name, spent in said["spent"].items()}
+        outcome, waiting, running = Outcome(), {*graph.artifacts, *graph.cases}, dict[str, Future[dict[str, Any]]]()
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload([__name__])
+        with ProcessPoolExecutor(2, mp_context=server, max_tasks_per_child=1) as processes:
+            while waiting or running:
+                ready = sorted(node for node in waiting if not graph.requirements(node) & (waiting | {*running}))
+                if ready and len(running) < 2:
+                    node = self.random.choice(ready)
+                    waiting.remove(node)
+                    self.order.append(node)
+                    running[node] = processes.submit(run_node, self.recipe, node, str(store.path))
+                    continue
+                done = running.pop(next(iter(running))).result()
+                outcome.failures |= done["failures"]
+                outcome.spent |= done["spent"]
         assert not outcome.failures
         for node, artifact in graph.artifacts.items():
             outcome.built[node] = load_artifact(artifact, store)
         return outcome
-
-    def start(self, node: str, store: RunFolder) -> subprocess.Popen[str]:
-        description = json.dumps({"recipe": self.recipe, "node": node, "run": str(store.path)})
-        return subprocess.Popen([sys.executable, "-c", RUN_NODE, description], stdout=subprocess.PIPE, text=True)
 
 
 def content(folder: Path) -> dict[str, Any]:

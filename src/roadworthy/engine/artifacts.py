@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import DamagedFile, InputError, ModelError
-from roadworthy.core.files import remove
+from roadworthy.core.files import is_temporary, remove
 from roadworthy.core.manifests import commit, drop_receipts, files_in, is_committed, named_parts, read_manifest
 from roadworthy.core.types import Artifact
 from roadworthy.engine.folder import RunFolder
@@ -21,13 +21,15 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
 
     `build(folder)` writes its files (and checkpoints, which it finds again after a kill) into the folder it is given
     and returns the competence: figures that say how good it is, such as `{"clean_accuracy": 0.98, "floor": 0.9}`. Where
-    what a stopped build left there is damaged, it is built from the start.
+    what a stopped build left there is damaged, it is built from the start. A file that a process was still writing when
+    it died is removed: an artifact has one builder at a time.
     """
     home = folder.artifact(artifact.hash)
     if is_committed(home):
         drop_receipts(home, named_parts(home))
         return home
     home.mkdir(parents=True, exist_ok=True)
+    remove(*(path for path in home.rglob("*") if is_temporary(path.name)))
     try:
         competence = build(home)
     except DamagedFile:
