@@ -23,6 +23,7 @@ from roadworthy.engine.plan import Graph
 from roadworthy.preparing import prepare_recipe
 from roadworthy.study import parse_study
 
+
 def run_node(recipe: dict[str, Any], node: str, run: str) -> dict[str, Any]:
     """Do one node in this process, which knows nothing but what it is told here."""
     graph = prepare_recipe(recipe).plan.graph()
