@@ -238,9 +238,11 @@ def render(run: Path) -> dict[str, Any]:
     """Write the report of a run, and say how long it took and how much memory the process held at most."""
     from roadworthy import report
     from roadworthy.protocols.pages import pages_of
+    from roadworthy.report.facts import load_facts
 
     started = time.process_time()
-    page = report.render(run, pages_of(run))
+    facts = load_facts(run)
+    page = report.render(facts, pages_of(facts))
     (run / "report.html").write_text(page, encoding="utf-8")
     seconds = time.process_time() - started
     status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""

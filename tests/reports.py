@@ -24,6 +24,7 @@ from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.classification import table_specs
 from roadworthy.protocols.classification.settings import METRICS
 from roadworthy.protocols.pages import pages_of
+from roadworthy.report.facts import load_facts
 from roadworthy.report.words import NO_BREAK
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion, Measurement, judge
@@ -36,11 +37,13 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def render(run: Path) -> str:
-    return report.render(run, pages_of(run))
+    facts = load_facts(run)
+    return report.render(facts, pages_of(facts))
 
 
 def headline(run: Path) -> list[str]:
-    return report.headline(run, pages_of(run))
+    facts = load_facts(run)
+    return report.headline(facts, pages_of(facts))
 
 
 def accuracy_of(models: Sequence[str], shifts: Sequence[str], levels: Sequence[int]) -> dict[Key, float]:

@@ -41,6 +41,7 @@ from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.publishing import Published, content_of, log_to_mlflow
 from roadworthy.publishing.mlflow import EXPERIMENT
+from roadworthy.report.facts import load_facts
 from roadworthy.report.figures import chart_figures, find_figure
 from roadworthy.stored_evidence import (
     blames_the_run,
@@ -237,7 +238,8 @@ class Run(StoredRun):
     def rendered(self) -> bytes:
         """The report, as the stored tables, pictures and verdict give it; plugins must be loaded."""
         asked = protocols_of(own_criteria(self.record).criteria, self.record)
-        return report.render(self.path, pages_of(self.path), asked).encode()
+        facts = load_facts(self.path)
+        return report.render(facts, pages_of(facts), asked).encode()
 
     @blames_the_run
     def figures(self) -> dict[str, Any]:
@@ -246,26 +248,28 @@ class Run(StoredRun):
         A chart with several views is there once for each, as `name: view`. plotly must be installed.
         """
         self.require_plugins()
-        return chart_figures(pages_of(self.path))
+        return chart_figures(pages_of(load_facts(self.path)))
 
     @blames_the_run
     def figure(self, name: str) -> Any:
         """One of the `figures`; of a chart with several views, its name alone is the first."""
         self.require_plugins()
-        return find_figure(pages_of(self.path), name)
+        return find_figure(pages_of(load_facts(self.path)), name)
 
     @blames_the_run
     def headline(self) -> list[str]:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
         self.require_plugins()
-        return report.headline(self.path, pages_of(self.path))
+        facts = load_facts(self.path)
+        return report.headline(facts, pages_of(facts))
 
     @blames_the_run
     def markdown(self, verdict: Verdict | None = None) -> str:
         """A verdict (default: by the run's own criteria) and the main figures as Markdown, for a job summary."""
         judged = self.verdict() if verdict is None else verdict
         self.require_plugins()
-        lines = report.page_lines(self.path, pages_of(self.path))
+        facts = load_facts(self.path)
+        lines = report.page_lines(facts, pages_of(facts))
         return report.verdict_markdown(judged.to_json(), self.record, lines)
 
     @blames_the_run
@@ -276,7 +280,7 @@ class Run(StoredRun):
         not logged another time, unless `again` asks for it.
         """
         self.folder.check_finished()
-        verdict, pages, settings = self.verdict(), pages_of(self.path), stored_settings(self.record)
+        verdict, pages, settings = self.verdict(), pages_of(load_facts(self.path)), stored_settings(self.record)
         texts = {"junit.xml": verdict.to_junit(), "summary.md": self.markdown(verdict)}
         content = content_of(
             self.path, self.record, settings=settings, verdict=verdict.to_json(), pages=pages, texts=texts

@@ -6,21 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.report.facts import Facts, asked_by, load_facts
+from roadworthy.report.facts import Facts, asked_by
 from roadworthy.report.page import Page, plain_page
 
 
-def pages_of(path: str | Path) -> list[Page]:
+def pages_of(facts: Facts) -> list[Page]:
     """The pages of a run in the order of the registry, then those of protocols that are not registered here."""
-    run, facts = Path(path), load_facts(path)
     stored = facts.record.protocols
+    by_source = {part.source: part for part in facts.of_sources}
     known = [name for name in PROTOCOLS if name in stored]
     pages = []
     for name in [*known, *(name for name in stored if name not in known)]:
         together = name in known and PROTOCOLS.get(name).shows_sources_together
         several = facts.sources and not together
-        parts = [load_facts(run, source) for source in stored[name].sources] if several else [facts]
-        pages += [_page(name, run, asked_by(name, part)) for part in parts]
+        parts = [by_source[source] for source in stored[name].sources] if several else [facts]
+        pages += [_page(name, facts.path, asked_by(name, part)) for part in parts]
     return pages
 
 

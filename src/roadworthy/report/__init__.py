@@ -37,58 +37,55 @@ PILLS = 8
 """How many criteria are named beside the verdict."""
 
 
-def render(path: str | Path, pages: Sequence[Page], protocols: Mapping[str, str] | None = None) -> str:
-    """The report of the run in a folder, with the pages of its protocols, as HTML: the same text every time.
+def render(facts: Facts, pages: Sequence[Page], protocols: Mapping[str, str] | None = None) -> str:
+    """The report of a run, with the pages of its protocols, as HTML: the same text every time.
 
     `protocols` is the protocol of each criterion by its id: with it the argument goes down to files and hashes.
     """
-    facts = load_facts(path)
-    parts = _parts(path, facts)
-    argument, judged_against = _argued(Path(path), facts, protocols or {})
-    lines = frame.summary_lines(pages, parts)
+    argument, judged_against = _argued(facts, protocols or {})
+    lines = frame.summary_lines(pages, facts.parts)
     return _page(
         "frame.html.j2",
         {f"{page.prefix}{name}": chart for page in pages for name, chart in page.charts.items()},
         facts=facts,
         argument=argument,
         judged_against=judged_against,
-        baseline=load_baseline(Path(path), facts.record),
-        parts=parts,
+        baseline=load_baseline(facts.path, facts.record),
+        parts=facts.parts,
         pages=pages,
-        models=_unique(model for part in parts for model in part.models),
+        models=_unique(model for part in facts.parts for model in part.models),
         details=[
             (f"{page.label}, {name.lower()}" if len(pages) > 1 else name, text)
             for page in pages
             for name, text in page.details
         ],
         worst=frame.worst_conditions(pages),
-        unsteady=[words for part in parts for words in frame.unsteady_words(part)],
+        unsteady=[words for part in facts.parts for words in frame.unsteady_words(part)],
         lines=lines,
         rules=_unique(line.rule for line in lines),
         many=len(lines) > FEW_MODELS,
         words=frame,
         reading=_lines(pages, "reading"),
         metrics=_lines(pages, "metrics"),
-        provenance=frame.provenance(facts, parts, pages),
+        provenance=frame.provenance(facts, facts.parts, pages),
         to_the_minute=frame.to_the_minute,
         pills=PILLS,
     )
 
 
-def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
-    """What the run in a folder says, in a few lines of plain text: the verdict, then the lines of each page.
+def headline(facts: Facts, pages: Sequence[Page]) -> list[str]:
+    """What a run says, in a few lines of plain text: the verdict, then the lines of each page.
 
     The answers to the questions of the study follow the verdict. A model whose answers do not repeat has a line of
     its own before the figures.
     """
-    facts = load_facts(path)
     judged = [one_line(line) for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers))]
-    return [*judged, *page_lines(path, pages)]
+    return [*judged, *page_lines(facts, pages)]
 
 
-def page_lines(path: str | Path, pages: Sequence[Page]) -> list[str]:
+def page_lines(facts: Facts, pages: Sequence[Page]) -> list[str]:
     """The main figures of each page in lines of plain text, after a warning on models whose answers do not repeat."""
-    warnings = [f"Warning: {words}" for part in _parts(path, load_facts(path)) for words in frame.unsteady_words(part)]
+    warnings = [f"Warning: {words}" for part in facts.parts for words in frame.unsteady_words(part)]
     lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
     return [one_line(line) for line in (*warnings, *lines)]
 
@@ -99,16 +96,11 @@ def baseline_lines(path: str | Path) -> list[str]:
     return [one_line(line) for line in baseline.lines()] if baseline else []
 
 
-def _argued(run: Path, facts: Facts, protocols: Mapping[str, str]) -> tuple[Markup, Any]:
+def _argued(facts: Facts, protocols: Mapping[str, str]) -> tuple[Markup, Any]:
     """The picture of the argument, empty without criteria, and the run that the criteria were judged against."""
-    verdict = read_json(run / "verdict.json")
+    verdict = read_json(facts.path / "verdict.json")
     argument = Markup(Argument(verdict, facts.record, protocols).inline_svg()) if facts.criteria else Markup()
     return argument, verdict.get("baseline")
-
-
-def _parts(path: str | Path, facts: Facts) -> list[Facts]:
-    """The facts of each source, or those of the run where it has only one."""
-    return [load_facts(path, source) for source in facts.sources] or [facts]
 
 
 def _unique(values: Iterable[str]) -> list[str]:

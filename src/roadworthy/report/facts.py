@@ -141,9 +141,11 @@ class Facts:
 
     `failed` names the cases or monitors that failed, `history` holds every verdict of the run, and `file_count` is how
     many files have their hash in run.json or in a manifest. `answers` are those to the questions of the study,
-    `decision` says who decided on the thresholds, where it is known.
+    `decision` says who decided on the thresholds, where it is known. `path` is the folder of the run, and `of_sources`
+    are the facts of each source where a run has several.
     """
 
+    path: Path
     record: RunRecord
     study_file: str
     status: str
@@ -157,6 +159,7 @@ class Facts:
     file_count: int = 0
     answers: tuple[AnswerFacts, ...] = ()
     decision: Decision | None = None
+    of_sources: tuple[Facts, ...] = ()
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -177,6 +180,11 @@ class Facts:
     def sources(self) -> tuple[str, ...]:
         """The sources of the run by name, where it has several."""
         return tuple(name for name in self.record.sources if name)
+
+    @property
+    def parts(self) -> tuple[Facts, ...]:
+        """The facts of each source, or these where the run has only one."""
+        return self.of_sources or (self,)
 
     @property
     def judged(self) -> bool:
@@ -225,33 +233,49 @@ def asked_by(protocol: str, facts: Facts) -> Facts:
     return replace(facts, models=tuple(model for model in facts.models if model not in left_out) or facts.models)
 
 
-def load_facts(path: str | Path, source: str | None = None) -> Facts:
-    """Read what a run folder says of the run: run.json, study.yaml, verdict.json; or of one `source` of several."""
+def load_facts(path: str | Path) -> Facts:
+    """Read what a run folder says of the run and of each of its sources: run.json, study.yaml, verdict.json.
+
+    These are long where a run has many conditions: whoever makes a report reads them once and hands the facts on.
+    """
     run = Path(path)
     record, verdict = read_record(run), read_json(run / "verdict.json")
     failed = failed_parts(record)
-    models = record.models if source is None else record.sources[source].models
     built = {name: artifact for name, artifact in record.artifacts.items() if artifact.status == "done"}
-    parts = [(model, name) for model, entry in models.items() for name in entry.artifacts if name in built]
     of_models = {name for entry in record.models.values() for name in entry.artifacts if name in built}
     shown_as_networks = {name for name in of_models if _is_network(built[name])}
-    facts = Facts(
+    whole = Facts(
+        path=run,
         record=record,
         study_file=read_text(run / "study.yaml"),
         status=never_pass(verdict["status"], failed),
-        models=tuple(models),
-        networks=tuple(_network(model, name, built[name]) for model, name in parts if _is_network(built[name])),
+        models=tuple(record.models),
+        networks=_networks(record.models, built),
         fitted=tuple(_fitted(*entry) for entry in built.items() if entry[0] not in shown_as_networks),
         failed=failed,
         history=tuple(read_history(run)),
-        source=source,
         file_count=_count_files(run, record),
         answers=load_answers(run, verdict),
         decision=Decision.model_validate(verdict["decision"]) if "decision" in verdict else None,
     )
     deciding = read_why(run)
-    criteria = [(_criterion(entry, facts), why_facts(run, entry, deciding)) for entry in verdict["criteria"]]
-    return replace(facts, criteria=tuple(replace(criterion, why=why) for criterion, why in criteria))
+
+    def judged(facts: Facts) -> Facts:
+        criteria = [(_criterion(entry, facts), why_facts(run, entry, deciding)) for entry in verdict["criteria"]]
+        return replace(facts, criteria=tuple(replace(criterion, why=why) for criterion, why in criteria))
+
+    known = {name: record.sources[name].models for name in whole.sources}
+    of_sources = (
+        replace(whole, source=name, models=tuple(models), networks=_networks(models, built))
+        for name, models in known.items()
+    )
+    return replace(judged(whole), of_sources=tuple(judged(facts) for facts in of_sources))
+
+
+def _networks(models: Mapping[str, ModelRecord], built: Mapping[str, ArtifactRecord]) -> tuple[Network, ...]:
+    """The networks of some models among the artifacts that were built."""
+    parts = [(model, name) for model, entry in models.items() for name in entry.artifacts if name in built]
+    return tuple(_network(model, name, built[name]) for model, name in parts if _is_network(built[name]))
 
 
 def _count_files(run: Path, record: RunRecord) -> int:
