@@ -26,8 +26,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#5
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
 SHADES = (0.0, -0.35, 0.35, -0.6, 0.55, -0.18, 0.18, -0.48)
 """How far the colours of the second, third, ... eight models are darkened (below 0) or lightened."""
-VALUE_AXIS = {"gridcolor": GRID, "zeroline": False, "fixedrange": True}
-"""What most axes of values share."""
+VALUE_AXIS = {"gridcolor": GRID, "zeroline": False, "fixedrange": True, "ticklabelstandoff": 4}
+"""What most axes of values share; labels stand off, so that the zeros of two axes do not touch in their corner."""
 
 
 def text(value: object) -> str:

@@ -113,6 +113,7 @@
   function draw(id) {
     const element = document.getElementById(id);
     const view = shownView(id);
+    nameSeries(id);
     return Plotly.react(element, view.data, view.layout, config).then(
       function () {
         if (!element.dataset.drawn) {
@@ -194,20 +195,40 @@
     box.append(element, tools);
     const names = new Map();
     views.get(id).forEach(function (view) {
-      view.data.filter(function (trace) { return view.layout.showlegend && trace.name && trace.showlegend !== false; })
-        .forEach(function (trace) { names.set(seriesOf(trace), trace); });
+      seriesIn(view).forEach(function (trace, series) { if (!names.has(series)) { names.set(series, trace); } });
     });
     if (names.size) {
       const legend = make("p", { class: "legend below" });
+      const entries = new Map();
       names.forEach(function (trace, series) {
-        const label = new DOMParser().parseFromString(trace.name, "text/html").documentElement.textContent;
         const swatch = make("i", { class: "swatch", "aria-hidden": "true" });
         swatch.style.background = colourOf(trace);
         swatch.hidden = plainColour(colourOf(trace)) === "rgb(255, 255, 255)";  // its name says what the mark looks like
-        legend.append(toggle([id], "name:" + series, swatch, label), " ");
+        const label = make("span", {});
+        const entry = toggle([id], "name:" + series, swatch, label);
+        entries.set(series, { entry: entry, label: label });
+        legend.append(entry, " ");
       });
+      legendsBelow.set(id, entries);
       box.after(legend);
     }
+  }
+
+  // The series that the legend of a view names.
+  function seriesIn(view) {
+    const named = view.data.filter(function (trace) { return view.layout.showlegend && trace.name && trace.showlegend !== false; });
+    return new Map(named.map(function (trace) { return [seriesOf(trace), trace]; }));
+  }
+
+  // A name can hold a figure of its view, and a view can lack a series: the legend says what is drawn.
+  const legendsBelow = new Map();
+  function nameSeries(id) {
+    const shown = seriesIn(views.get(id)[chosen.get(id) || 0]);
+    (legendsBelow.get(id) || []).forEach(function ({ entry, label }, series) {
+      const trace = shown.get(series);
+      entry.hidden = !trace;
+      if (trace) { label.textContent = new DOMParser().parseFromString(trace.name, "text/html").documentElement.textContent; }
+    });
   }
 
   // A button that hides a series of some charts: by its colour, or by its name.
