@@ -14,6 +14,8 @@ BUILD  := .venv-build
 INTEROP := .venv-interop
 PYTHONS ?= $(PYTHON)
 EXTRAS ?= torch
+# processes that test: one more than there are cores, since tests wait for programs that they start
+WORKERS ?= $(shell expr $$(nproc) + 1)
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test fuzz chaos tutorials docs bench interop lint typing wheel sbom clean
@@ -55,7 +57,7 @@ demo: $(VENV)/.torch
 
 # bytecode is kept: tests start many processes, and without it each of them compiles the package anew
 test: lint
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.dev
 	cd tests && PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests ../$(VENV)/bin/python -m fuzzing

@@ -19,7 +19,7 @@ def pages_of(facts: Facts) -> list[Page]:
     for name in [*known, *(name for name in stored if name not in known)]:
         together = name in known and PROTOCOLS.get(name).shows_sources_together
         several = facts.sources and not together
-        parts = [by_source[source] for source in stored[name].sources] if several else [facts]
+        parts = [by_source.get(source, facts) for source in stored[name].sources] if several else [facts]
         pages += [_page(name, facts.path, asked_by(name, part)) for part in parts]
     return pages
 
