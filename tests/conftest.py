@@ -45,11 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
+gc.disable()  # while tests are collected: nothing of it is garbage
+
+
 def pytest_collection_finish() -> None:
     """Leave the thousands of tests and all that they import to the end of the process when garbage is searched for.
 
     A search through all of it takes half a second, and libraries ask for one (statsmodels in every `multipletests`).
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -118,6 +122,25 @@ def _draw_once(data: Any, draw: Callable[[Any, Any], tuple[Any, ...]], index: An
         return draw(data, index)
     images, masks, *depth = (np.stack(column) for column in zip(*(_DRAWN[key] for key in known), strict=True))
     return images, masks, depth[0] if depth else None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pictures_are_packed_once() -> Iterator[None]:
+    """Keep every picture that a report holds as it was packed: hundreds of reports show the same signs."""
+    from roadworthy.report import reading
+
+    packed: dict[tuple[Any, ...], str] = {}
+    pack = reading._uri
+
+    def pack_once(picture: Any) -> str:
+        key = (picture.mode, picture.size, picture.tobytes())
+        if key not in packed:
+            packed[key] = pack(picture)
+        return packed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_uri", pack_once)
+        yield
 
 
 @pytest.fixture(scope="session")

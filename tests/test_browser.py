@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -344,6 +346,27 @@ def test_a_legend_of_many_models_hides_one_of_them(browser: Browser, tmp_path: P
         page.locator("#classification-curves .legend").get_by_role("button", name="v8", exact=True).click()
         wait_until(page, f"{VISIBLE}.includes(false)")
         assert page.evaluate(VISIBLE) == [name != "v8" for name in names]
+
+
+def test_a_legend_says_the_figures_of_the_benchmark_that_is_chosen(browser: Browser, tmp_path: Path) -> None:
+    """The area under a risk curve stands in the name of its series, and differs between benchmarks."""
+    shutil.copytree(Path(__file__).parent / "golden/monitoring", tmp_path / "run")
+    report = rw.open_run(tmp_path / "run").report()
+    with watched(browser, report) as opened:
+        page = opened.page
+        wait_until(page, DRAWN)
+        chart = "document.getElementById('monitoring-risk-0')"
+        legend = page.locator(".chart-box:has(#monitoring-risk-0) + .legend")
+        choice = page.locator("#monitoring-risk-set")
+        said = []
+        for index in (0, 1):
+            choice.select_option(index=index)
+            label = choice.locator("option").nth(index).inner_text()
+            wait_until(page, f"{chart}.dataset.drawn === {json.dumps(label)}")
+            names = page.evaluate(f"{chart}.data.filter(trace => trace.showlegend !== false).map(trace => trace.name)")
+            assert [entry.strip() for entry in legend.get_by_role("button").all_inner_texts()] == names
+            said.append(names)
+        assert said[0] != said[1]
 
 
 def test_everything_is_printed(seen: Watched, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class FreshProcesses(Executor):
     def run(self, graph: Graph, store: RunFolder) -> Outcome:
         outcome, waiting, running = Outcome(), {*graph.artifacts, *graph.cases}, dict[str, Future[dict[str, Any]]]()
         server = multiprocessing.get_context("forkserver")
-        server.set_forkserver_preload([__name__])
+        server.set_forkserver_preload(["roadworthy.api"])
         with ProcessPoolExecutor(2, mp_context=server, max_tasks_per_child=1) as processes:
             while waiting or running:
                 ready = sorted(node for node in waiting if not graph.requirements(node) & (waiting | {*running}))

@@ -17,6 +17,8 @@ from roadworthy.core.validation import require_file, require_memory
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 2**28
 """What a block of rows may take, as far as the file's own metadata tells."""
+THREADED_BYTES = 2**22
+"""A file that unpacks to less is read sooner by one thread than by several that are waited for."""
 IMAGE_ROWS = 64
 """Rows with images that are read at once."""
 VALUE_BYTES = 8
@@ -56,7 +58,8 @@ def parquet_blocks(path: Path, columns: Sequence[str] | None = None, encoded: bo
         require_memory(unpacked, str(path))
         rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES * BLOCK_ROWS // max(unpacked, BLOCK_BYTES)))
         held = 0
-        for block in stored.iter_batches(rows, columns=None if columns is None else list(columns)):
+        chosen, threaded = None if columns is None else list(columns), unpacked >= THREADED_BYTES
+        for block in stored.iter_batches(rows, columns=chosen, use_threads=threaded):
             block.validate(full=True)  # texts that are no UTF-8 would fail where they are used
             held += block.nbytes
             require_memory(held + (0 if encoded else sum(map(_unpacked_bytes, block.columns))), str(path))
