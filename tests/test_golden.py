@@ -146,7 +146,9 @@ def test_the_same_study_gives_the_same_tables_today(name: str, tmp_path: Path) -
         now, then = (re.sub(r"(heat|loss)-[0-9a-f]{12}-", r"\1-", text) for text in texts)  # pictures, by case
         if now != then:
             now, then = (_as_stored(text, declared[table], then.partition("\n")[0], table) for text in (now, then))
-        assert now == then, table
+        if now != then:  # kernels of linear algebra differ between processors in the last digits
+            frames = [pd.read_csv(io.StringIO(text)) for text in (now, then)]
+            pd.testing.assert_frame_equal(*frames, rtol=1e-9, obj=table)
 
 
 def _as_stored(text: str, spec: TableSpec, header: str, table: str) -> str:

@@ -195,6 +195,8 @@ def test_one_grey_value_is_seen_here_and_a_disturbance_that_is_too_weak_also_els
         images[0, 0, 0, 0] ^= 1
         return shown.with_images(images)
 
+    recorded = items.truths("shifts")[name].machine
+    monkeypatch.setattr(items, "machine_type", lambda *parts: {part: recorded[part] for part in parts})
     monkeypatch.setattr(shift, "__call__", brighter)
     assert item.run().status == FAIL
     monkeypatch.setattr(items, "machine_type", elsewhere)

@@ -17,7 +17,7 @@ from roadworthy.viewer.index import run_id
 from viewer_runs import HOSTILE, listening, write_runs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator, Page
 
 WIDTHS = (390, 1280, 1920)
 DECODED = """Promise.all([...document.images].map(async (image) => {
@@ -39,16 +39,22 @@ def viewer(runs: Path) -> Iterator[str]:
         yield address
 
 
+def follow(page: Page, link: Locator) -> None:
+    """Click a link or a button and wait until its page is loaded: before that its script hears nothing."""
+    with page.expect_navigation():
+        link.click()
+
+
 def test_a_cell_leads_to_its_images(browser: Browser, viewer: str) -> None:
     with watched(browser, viewer) as seen:
         page = seen.page
-        page.get_by_role("link", name="signs/v1").click()
-        page.get_by_role("link", name="classification", exact=True).click()
+        follow(page, page.get_by_role("link", name="signs/v1"))
+        follow(page, page.get_by_role("link", name="classification", exact=True))
         page.get_by_label("shift").select_option("fog")  # asks at once
         page.wait_for_url("**where.shift=fog*")
         page.get_by_label("metric").select_option("accuracy")
         page.wait_for_url("**where.metric=accuracy*")
-        page.locator("table.rows tbody a").last.click()
+        follow(page, page.locator("table.rows tbody a").last)
         images = page.locator("ul.images img")
         assert images.count() == 48
         assert {*page.evaluate(DECODED)} == {32}
@@ -68,7 +74,7 @@ def test_two_runs_are_marked_and_compared(browser: Browser, viewer: str) -> None
         boxes.nth(0).check()
         assert button.is_disabled()
         boxes.nth(1).check()
-        button.click()
+        follow(seen.page, button)
         assert "cannot be compared" in seen.page.locator("main").inner_text()
         assert seen.complaints == []
 
@@ -121,8 +127,8 @@ def test_a_bundle_needs_nothing_but_a_web_server(browser: Browser, runs: Path, t
                 page.locator("#runs tbody tr").nth(1).wait_for()
                 page.get_by_label("Words").fill("worse")
                 assert page.locator("#runs tbody tr").count() == 1
-                page.get_by_role("link", name="signs/v1").click()
-                page.get_by_role("link", name="classification", exact=True).click()
+                follow(page, page.get_by_role("link", name="signs/v1"))
+                follow(page, page.get_by_role("link", name="classification", exact=True))
                 before = page.locator("#rows tbody tr").count()
                 page.get_by_label("Words").fill("fog accuracy_drop")
                 page.get_by_text("rows match").wait_for()

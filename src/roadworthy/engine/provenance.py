@@ -11,6 +11,8 @@ from typing import Any
 
 PACKAGES = ("roadworthy", "numpy", "scipy", "opencv-python-headless", "pillow", "onnx", "onnxruntime", "pyarrow")
 OPTIONAL = ("pandas", "scikit-learn", "torch", "ray")
+CPU_DETAILS = {"vendor_id": "", "cpu family": "family ", "model": "model "}
+"""Facts of a processor besides its name, with the word that stands before each."""
 
 
 def environment() -> dict[str, Any]:
@@ -18,7 +20,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "packages": {name: version for name in (*PACKAGES, *OPTIONAL, *_extensions()) if (version := _version(name))},
     }
@@ -48,10 +50,17 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor by name, with maker, family and model where the system says them.
+
+    The name alone may stand for several generations (a virtual machine says `AMD EPYC`), whose fastest kernels of
+    linear algebra differ, and so the last bits of what they compute.
+    """
     info = Path("/proc/cpuinfo")
     if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = (line.partition(":") for line in info.read_text().partition("\n\n")[0].splitlines())
+        facts = {name.strip(): value.strip() for name, _, value in lines}
+        if "model name" in facts:
+            details = [f"{word}{facts[key]}" for key, word in CPU_DETAILS.items() if key in facts]
+            return f"{facts['model name']} ({', '.join(details)})" if details else facts["model name"]
     return platform.processor() or platform.machine()

@@ -6,15 +6,17 @@ import platform
 from functools import cache
 from importlib import metadata
 
+from roadworthy.engine.provenance import processor
+
 DRAWING = ("machine", "vector", "numpy", "opencv-python-headless")
 """The parts that decide the bits of shifted and drawn images."""
-LEARNING = (*DRAWING, "scipy", "onnxruntime", "torch")
-"""The parts that decide the bits of what is fitted or trained."""
+LEARNING = (*DRAWING, "processor", "scipy", "onnxruntime", "torch")
+"""The parts that decide the bits of what is fitted or trained: linear algebra has kernels for single processors."""
 ABSENT = "absent"
 
 
 def machine_type(*parts: str) -> dict[str, str]:
-    """The machine type, as far as the `parts` say it: `machine`, `vector`, or the name of a library.
+    """The machine type, as far as the `parts` say it: `machine`, `vector`, `processor`, or a library.
 
     >>> sorted(machine_type("machine", "numpy"))
     ['machine', 'numpy']
@@ -28,6 +30,8 @@ def _part(part: str) -> str:
         return platform.machine()
     if part == "vector":
         return _vector_unit()
+    if part == "processor":
+        return processor()
     try:
         return metadata.version(part)
     except metadata.PackageNotFoundError:
