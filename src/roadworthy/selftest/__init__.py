@@ -92,13 +92,13 @@ class SelfTest:
 
     def counts(self, kind: str | None = None) -> dict[str, int]:
         """How many items of a kind, or of all, have each status."""
-        found = Counter(result.status for result in self.results if kind in (None, result.kind))
-        return {status: found[status] for status in STATUSES}
+        counts = Counter(result.status for result in self.results if kind in (None, result.kind))
+        return {status: counts[status] for status in STATUSES}
 
     def comparisons(self) -> tuple[tuple[str, int], ...]:
         """In which ways items were compared, in words, and how many each."""
-        found = Counter(result.compared for result in self.results)
-        return tuple((words, found[way]) for way, words in WORDS.items() if found[way])
+        counts = Counter(result.compared for result in self.results)
+        return tuple((words, counts[way]) for way, words in WORDS.items() if counts[way])
 
     def lines(self) -> list[str]:
         """One line per kind, then all that did not pass, in full."""
@@ -107,8 +107,8 @@ class SelfTest:
     def _lines(self) -> Iterator[str]:
         for kind in self.kinds:
             counts = self.counts(kind)
-            told = ", ".join(f"{count} {_said(status)}" for status, count in counts.items() if count)
-            yield f"{'FAIL' if counts[FAIL] else 'ok':<5}{KINDS[kind]:<24}{told}"
+            summary = ", ".join(f"{count} {_said(status)}" for status, count in counts.items() if count)
+            yield f"{'FAIL' if counts[FAIL] else 'ok':<5}{KINDS[kind]:<24}{summary}"
         for result in (*self.of_status(SKIPPED), *self.of_status(UNKNOWN)):
             yield f"{result.kind} {result.name}: {result.status}" + (f", {result.note}" if result.note else "")
         for result in self.of_status(FAIL):

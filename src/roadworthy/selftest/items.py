@@ -93,8 +93,9 @@ class Item:
             return ItemResult(self.kind, self.name, FAIL, origin=truth.origin, note=note)
         status = FAIL if differences else PASS
         unit = " of their mean size" if self.relative else " in the mean"
-        found = tuple(differences)
-        return ItemResult(self.kind, self.name, status, compared, truth.origin, truth.tolerance, found, unit=unit)
+        return ItemResult(
+            self.kind, self.name, status, compared, truth.origin, truth.tolerance, tuple(differences), unit=unit
+        )
 
     def _compared(self, answers: Values, truth: Truth) -> tuple[str, list[Difference]]:
         """How the answers were compared, and where they differ."""
@@ -187,10 +188,10 @@ def truths(kind: str) -> Mapping[str, Truth]:
 def resolve(subject: str) -> Any:
     """What `module:name` names now."""
     module, _, name = subject.partition(":")
-    found: Any = import_module(module)
+    component: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        component = getattr(component, part)
+    return component
 
 
 def bits_digest(array: NDArray[Any]) -> str:

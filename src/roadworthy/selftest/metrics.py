@@ -220,8 +220,8 @@ def _of_dependability() -> Iterator[Item]:
         from roadworthy.metrics.coverage import Schema
 
         schema = Schema(inputs.CONDITIONS)
-        found = {k: scenario_coverage(schema, inputs.SEEN, k=k) for k in (1, 2, 3)}
-        return {f"{k} conditions": [one.value, one.occupied, one.cells] for k, one in found.items()}
+        coverages = {k: scenario_coverage(schema, inputs.SEEN, k=k) for k in (1, 2, 3)}
+        return {f"{k} conditions": [one.value, one.occupied, one.cells] for k, one in coverages.items()}
 
     yield _item("dependability.scenario_coverage", "metrics.coverage:scenario_coverage", coverage)
 
@@ -249,8 +249,12 @@ def _of_dependability() -> Iterator[Item]:
     )
 
     def drive(time_between_failures: Any) -> Values:
-        found = time_between_failures(inputs.POSITIONS, inputs.FAILED, inputs.DRIVES)
-        return {"value": found.value, "failures": found.failures, "exposure": found.exposure}
+        between_failures = time_between_failures(inputs.POSITIONS, inputs.FAILED, inputs.DRIVES)
+        return {
+            "value": between_failures.value,
+            "failures": between_failures.failures,
+            "exposure": between_failures.exposure,
+        }
 
     yield _item("dependability.time_between_failures", "statistics.degradation:time_between_failures", drive)
     yield from _of_the_field()
@@ -268,8 +272,8 @@ def _of_the_field() -> Iterator[Item]:
     def field(name: str, domain_performance: Any) -> Values:
         weather = {"weather": ["dry"] * 50 + ["rain"] * 50}
         frequencies = [({"weather": "dry"}, 0.7), ({"weather": "rain"}, 0.2), ({"weather": "snow"}, 0.1)]
-        found = domain_performance([1] * 50 + [0] * 50, range(100), weather, frequencies, 0.8, 0, 1)
-        return {"value": getattr(found, name)}
+        performance = domain_performance([1] * 50 + [0] * 50, range(100), weather, frequencies, 0.8, 0, 1)
+        return {"value": getattr(performance, name)}
 
     for metric, name in {"domain_share": "share", "domain_expected": "expected"}.items():
         yield _item(f"dependability.{metric}", "statistics.degradation:domain_performance", partial(field, name))
@@ -319,7 +323,7 @@ def _of_situations() -> Iterator[Item]:
         from roadworthy.statistics import Estimate
 
         estimates = [Estimate(0.97, 0.95, 0.99), Estimate(0.92, 0.85, 0.96), Estimate(0.7, 0.6, 0.8)]
-        found = share_met([0.6, 0.3, 0.1], estimates, 0.9)
-        return {"value": found.share.value, "shown": found.share.lo, "at most": found.share.hi}
+        met = share_met([0.6, 0.3, 0.1], estimates, 0.9)
+        return {"value": met.share.value, "shown": met.share.lo, "at most": met.share.hi}
 
     yield _item("situations.share_met", "statistics.expectation:share_met", met)

@@ -107,9 +107,9 @@ def _paired_p(paired_p: Any) -> Values:
 
 
 def _decisions(decision_estimates: Any) -> Values:
-    found = decision_estimates(inputs.SHOULD_REJECT, inputs.REJECTED, range(14), resamples=10)
-    rates = {name: _ends(found[name]) for name in ("fpr", "fnr", "precision", "recall", "f1_micro")}
-    return rates | {name: found[name].value for name in ("mcc", "f1_weighted", "balanced_accuracy")}
+    estimates = decision_estimates(inputs.SHOULD_REJECT, inputs.REJECTED, range(14), resamples=10)
+    rates = {name: _ends(estimates[name]) for name in ("fpr", "fnr", "precision", "recall", "f1_micro")}
+    return rates | {name: estimates[name].value for name in ("mcc", "f1_weighted", "balanced_accuracy")}
 
 
 def _class_mcc(class_mcc_estimates: Any) -> Values:
@@ -128,8 +128,8 @@ def _effects(effect_estimates: Any) -> Values:
 def _aurc(aurc_estimate: Any) -> Values:
     """Without a mistake among the best 30, then all wrong: bounds contain the value."""
     wrong = [False] * 30 + [True] * 30
-    found = aurc_estimate(np.arange(OBJECTS, 0, -1), wrong, range(OBJECTS), resamples=200)
-    return {"value": found.value, "bounds contain it": bool(found.lo < found.value < found.hi), "objects": found.groups}
+    area = aurc_estimate(np.arange(OBJECTS, 0, -1), wrong, range(OBJECTS), resamples=200)
+    return {"value": area.value, "bounds contain it": bool(area.lo < area.value < area.hi), "objects": area.groups}
 
 
 def _mcnemar(mcnemar: Any) -> Values:
@@ -168,8 +168,8 @@ def _repeated(repeated_anova: Any) -> Values:
 
 
 def _f_test(test: Any) -> Values:
-    found = test(frame(), "y", ["model"])
-    return {"model": [found.f, found.df, found.df_error, found.p]}
+    effect = test(frame(), "y", ["model"])
+    return {"model": [effect.f, effect.df, effect.df_error, effect.p]}
 
 
 def _pairs(compare: Any) -> Values:
@@ -178,17 +178,17 @@ def _pairs(compare: Any) -> Values:
 
     table = frame()
     cells = pd.DataFrame({"cell": table["model"] + table["shift"], "y": table["y"]})
-    found = compare(cells[cells["cell"] != "ay"], "y", ["cell"], ["cell"]).pairs
-    return {f"{row.a}, {row.b}": [row.difference, row.p] for row in found.itertuples()}
+    pairs = compare(cells[cells["cell"] != "ay"], "y", ["cell"], ["cell"]).pairs
+    return {f"{row.a}, {row.b}": [row.difference, row.p] for row in pairs.itertuples()}
 
 
 def _critical(critical_difference: Any) -> Values:
-    found = critical_difference(inputs.RANKED, inputs.METHODS)
+    comparison = critical_difference(inputs.RANKED, inputs.METHODS)
     return {
-        "ranks": found.ranks,
-        "Friedman": [found.friedman, found.friedman_p],
-        "distance": found.distance,
-        "Wilcoxon, Holm": [pair.wilcoxon_p_holm for pair in found.pairs],
+        "ranks": comparison.ranks,
+        "Friedman": [comparison.friedman, comparison.friedman_p],
+        "distance": comparison.distance,
+        "Wilcoxon, Holm": [pair.wilcoxon_p_holm for pair in comparison.pairs],
     }
 
 

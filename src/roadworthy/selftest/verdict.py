@@ -64,8 +64,8 @@ def _at_most(judge_measurement: Any) -> Values:
 
 
 def _min_groups(judge_measurement: Any) -> Values:
-    found = judge_measurement(_criterion(min_groups=250), _measurement(BOUNDS["reaches"]))
-    return {"too few objects": found.status, "further objects": found.further_groups}
+    judged = judge_measurement(_criterion(min_groups=250), _measurement(BOUNDS["reaches"]))
+    return {"too few objects": judged.status, "further objects": judged.further_groups}
 
 
 def _over(judge: Any) -> Values:
