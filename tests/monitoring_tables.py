@@ -224,7 +224,8 @@ def _sets(sample: Sample) -> Iterator[dict[str, Any]]:
     for name, kind, near, keeps in sample.sets:
         counts = {"images_id": IMAGES, "images_ood": IMAGES, "objects": IMAGES, "ratio": 0.5, "leaked": 0}
         texts = {"made_from": f"{name} of the test data", "attacked": "", "order": "blocks", "note": ""}
-        yield {"benchmark": name, "ood_kind": kind, "near": near, "keeps_label": keeps, **counts, **texts}
+        labels = {"has_label": kind != "novel_class", "keeps_label": keeps}
+        yield {"benchmark": name, "ood_kind": kind, "near": near, **labels, **counts, **texts}
 
 
 def _gallery(sample: Sample) -> Iterator[dict[str, Any]]:

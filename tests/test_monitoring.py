@@ -235,6 +235,35 @@ def test_labels_of_a_set_outside_are_kept_by_class_name(run: Run, data: dict[str
     assert (sets["images_id"] + sets["images_ood"] <= sets["objects"] + 1e-9).all(), "every patch is an object"
 
 
+def test_right_answers_to_a_labelled_set_of_noise_or_anomalies_count_as_right(data: dict[str, Any]) -> None:
+    """A dirty lens, say: only a novel class, and a set of other classes, has no labels of the source."""
+    folder = data["folder"]
+    sets = {
+        **{name: patches(folder / f"{name}.npz", 40, 7, gain=110) for name in ("lens", "rain", "novel")},
+        "dust": patches(folder / "dust.npz", 40, 8, gain=110, class_names=np.array([*COLOURS[:2], "dust"])),
+    }
+    kinds = {"lens": "anomaly", "rain": "noise", "novel": "novel_class", "dust": "noise", "uniform_noise": "anomaly"}
+    chosen = {name: {"kind": kind, "outliers": name} for name, kind in kinds.items()}
+    content = {**study(data, benchmarks=chosen, timed_images=0), "outliers": sets, "monitors": {"random": {}}}
+    prepared = prepare(parse_study(content, "study"), accept_chance=True, progress=no_progress)
+    labelled = execute(prepared, folder / "labelled", workers=1, progress=no_progress)
+    hazard = labelled.tables["monitoring"].query(
+        "view == 'model_scope' and part == 'ood' and monitor == 'none' and metric == 'residual_hazard'"
+    )
+    assert hazard["benchmark"].tolist() == [*kinds]
+    assert hazard["value"].tolist() == [0.0, 0.0, 1.0, 1.0, 1.0]
+    table = labelled.tables["monitoring_sets"].set_index("benchmark")
+    assert table["has_label"].tolist() == table["keeps_label"].tolist() == [True, True, False, False, False]
+    assert table.loc["dust", "note"].startswith("no labels: 'dust' is no class of the source")
+    assert "no labels" in labelled.report().read_text()
+    former = {name: {"kind": "novel_class", "outliers": name} for name in ("lens", "rain")}
+    content = {**content, "protocols": {"monitoring": {"benchmarks": former}}}
+    plans = prepared.plan, prepare(parse_study(content, "study"), accept_chance=True, progress=no_progress).plan
+    hashes, without = ({case.labels["set"]: case.case.hash for case in plan.cases} for plan in plans)
+    assert hashes["test"] == without["test"]
+    assert hashes["ood/lens"] != without["ood/lens"], "answers that were stored without labels are not taken over"
+
+
 def test_a_black_frame_is_a_lucky_answer_by_the_letter_and_wrong_where_labels_count(run: Run) -> None:
     evidence = evidence_of(run)
     scene = evidence.scenes("m").scene("black")

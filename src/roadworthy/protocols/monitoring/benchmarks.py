@@ -47,6 +47,8 @@ USUAL_SHIFTS = {
 ATTACK_LEVEL = 4
 SHOWS_OTHERS = "OOD images show other ID test images or parts of them, and these may be in the stream as ID images too"
 """The note of a benchmark whose shift shows other images of the data."""
+NO_LABELS = "no labels: {!r} is no class of the source, so no answer to its images is right"
+"""The note of a set of noise or anomalies whose classes are not those of the source."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +198,21 @@ def _foreign(
     test: OpenedDataset,
     known: set[str],
 ) -> Benchmark:
-    """The OOD side that images of a set outside make: with labels of the source where it is a distributional shift."""
+    """The OOD side that images of a set outside make: with labels where its classes are those of the source.
+
+    A novel class has no label of the source, whatever it is called; a distributional shift must have them.
+    """
     whole = bench.foreign[outliers]
     leaked = count_known(whole, known, f"benchmark {name}: {outliers}", f"images of {source_words(bench)}")
-    has_label = note.kind == DISTRIBUTIONAL_SHIFT
+    present = [whole.class_names[label] for label in np.unique(whole.labels)]
+    unknown = [class_name for class_name in present if class_name not in test.class_names]
+    if unknown and note.kind == DISTRIBUTIONAL_SHIFT:
+        error = UnknownName(f"class in data set {outliers}", unknown[0], test.class_names)
+        raise InputError(
+            f"benchmark {name}: {str(error).rstrip('.')}; a distributional shift keeps the classes of the source: "
+            "rename those of the set (rename), keep some alone (only), or call the kind novel_class"
+        )
+    has_label = note.kind != NOVEL_CLASS and not unknown
     if has_label:
         final = _labelled(name, _chosen(whole, settings, bench), test)
         stimulus = Stimulus(final.fingerprint(), outliers, seed=bench.seed)
@@ -218,20 +231,19 @@ def _foreign(
             "fewer of them (overlap), or leave the set out (exclude)"
         )
     details = {"keeps_label": has_label, "has_label": has_label, "images": len(final), "leaked": leaked}
-    return Benchmark(PlannedStimulus(stimulus, final), note.model_copy(update={**details, "left_out": left_out}))
+    remark = "" if has_label or note.kind == NOVEL_CLASS else NO_LABELS.format(unknown[0])
+    update = {**details, "left_out": left_out, "note": remark}
+    return Benchmark(PlannedStimulus(stimulus, final), note.model_copy(update=update))
 
 
 def _labelled(name: str, data: OpenedDataset, test: OpenedDataset) -> OpenedDataset:
     """A set whose class names are those of the source, with the labels of the source."""
     if data.channels != test.channels:
-        raise InputError(f"benchmark {name}: images of {data.name} have other channels than those of {test.name}")
-    try:
-        return data if data.class_names == test.class_names else Relabelled(data, test.class_names)
-    except UnknownName as error:
         raise InputError(
-            f"benchmark {name}: {str(error).rstrip('.')}; a distributional shift keeps the classes of the source: "
-            "rename those of the set (rename), keep some alone (only), or call the kind novel_class"
-        ) from None
+            f"benchmark {name}: images of {data.name} have other channels than those of {test.name}: a set with labels "
+            "of the source needs the same"
+        )
+    return data if data.class_names == test.class_names else Relabelled(data, test.class_names)
 
 
 def _shares(test: OpenedDataset, made: OpenedDataset) -> bool:

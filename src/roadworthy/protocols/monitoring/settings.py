@@ -144,8 +144,9 @@ class BenchmarkNote(Strict):
     """A benchmark as it was planned for a source.
 
     made_from    what its OOD side is made from, in a few words
-    keeps_label  whether its OOD images still show what their label says;  has_label: whether they have labels of the
-                 source at all
+    has_label    whether its OOD images have labels of the source: those of a novel class have none, nor those of a
+                 maker, nor those of a set with other classes
+    keeps_label  whether they have labels and still show what these say (a black frame does not)
     shared       whether its OOD side shows the images of the ID side, disturbed
     attacks      whether it is made against each model
     images       of its OOD side;  leaked: how many of them are images of the source's own data

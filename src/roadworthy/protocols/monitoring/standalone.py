@@ -240,7 +240,8 @@ def _scene(benchmark: str, rows: pd.DataFrame) -> Scene:
     groups: NDArray[np.str_] = np.array(rows["group"].tolist(), np.str_)
     starts = np.append(True, (groups[1:] != groups[:-1]) | (ood[1:] != ood[:-1]))
     stream = Stream(ood, np.arange(len(rows)), starts)
-    note = BenchmarkNote(kind=kinds[0] if kinds else "", made_from="a table of decisions")
+    kind = kinds[0] if kinds else ""
+    note = BenchmarkNote(kind=kind, made_from="a table of decisions", has_label=not without_label.any())
     ids: NDArray[np.str_] = np.array(rows["id"].tolist(), np.str_)
     return Scene(benchmark, note, stream, truth, np.arange(len(rows)), ids, groups, label, prediction)
 
@@ -335,6 +336,7 @@ def _set_rows(parts: list[_Part]) -> Iterator[dict[str, Any]]:
             "ood_kind": scene.note.kind,
             "near": False,
             "made_from": scene.note.made_from,
+            "has_label": scene.note.has_label,
             "keeps_label": not lost,
             "attacked": "",
             "images_id": len(scene) - ood,

@@ -48,8 +48,8 @@ SETS = TableSpec(
     "One benchmark: what its OOD side is made from, how many images each side has, and how they are mixed.",
     key=("benchmark",),
     columns=(
-        *("benchmark", "ood_kind", "near", "made_from", "keeps_label", "attacked", "images_id", "images_ood"),
-        *("objects", "ratio", "order", "leaked", "note"),
+        *("benchmark", "ood_kind", "near", "made_from", "has_label", "keeps_label", "attacked"),
+        *("images_id", "images_ood", "objects", "ratio", "order", "leaked", "note"),
     ),
 )
 RISK = TableSpec(

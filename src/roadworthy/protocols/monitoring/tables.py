@@ -272,6 +272,7 @@ class Evidence(base.Evidence):
                     "ood_kind": note.kind,
                     "near": note.near,
                     "made_from": note.made_from,
+                    "has_label": note.has_label,
                     "keeps_label": note.keeps_label,
                     "attacked": ", ".join(self.context.architectures) if note.attacks else "",
                     "images_id": 0 if scene is None else len(scene) - ood,
