@@ -362,13 +362,22 @@ def test_merged_classes_add_their_probabilities() -> None:
         ({"views": {"v": {"only": ["cat"]}}}, "view v: unknown class of the source 'cat'"),
         ({"views": {"v": {"merge": {"disc": ["square"]}}}}, "disc is a class of the source itself"),
         ({"sets": {"a": {"outliers": "parents", "merge": {"thing": []}}}}, "a parent class has at least one class"),
-        ({"sets": {"a": {"shift": "fog_veil"}}}, "set a: shift fog_veil needs to know how far away image"),
     ],
 )
 def test_bad_settings_get_one_sentence(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
     asked = content(tmp_path)
     asked["protocols"]["localization"] |= changes
     with pytest.raises(InputError, match=complaint):
+        run_of(tmp_path, asked)
+
+
+def test_fog_over_data_without_distances_is_refused(tmp_path: Path) -> None:
+    asked = content(tmp_path)
+    asked["protocols"]["localization"] |= {"sets": {"a": {"shift": "fog_veil"}}}
+    path = Path(asked["data"]["test"])
+    with np.load(path, allow_pickle=False) as stored:
+        np.savez(path, **{name: stored[name] for name in stored if name != "distance"})
+    with pytest.raises(InputError, match="set a: shift fog_veil needs to know how far away image"):
         run_of(tmp_path, asked)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from roadworthy.data import open_dataset
 from roadworthy.shifts import ATTACKS, THESIS_SHIFTS, find_shift, make_shift
 from roadworthy.shifts.distances import ThroughDistance
 from roadworthy.shifts.severity_rules import rules_table
+from roadworthy.shifts.weather import FogVeil
 
 NAMES = [name for name in (*SHIFTS, *ATTACKS) if find_shift(name).LEVELS]
 REFUSED = {("c_saturate", 2), ("c_spatter", 3)}
@@ -100,12 +101,19 @@ def test_whole_levels_keep_their_type_and_hash() -> None:
 
 
 def test_stored_stimuli_of_earlier_runs_keep_their_hash() -> None:
-    """Every shifted case of a golden run: the stimulus made today is the one that was stored."""
-    checked = 0
+    """Every shifted case of a golden run: the stimulus made today is the stored one, unless its code changed."""
+    checked, changed = 0, set[str]()
     for path in Path(__file__).parent.glob("golden/*/run.json"):
         for case in read_record(path.parent).cases.values():
             stored = case.stimulus.value()
-            if stored.name in SHIFTS and stored.level:
+            if stored.name == "fog_veil":  # made by code that read boxes: no new run takes its answers over
+                known = {f.name for f in fields(FogVeil)}
+                parameters = {name: value for name, value in stored.parameters.items() if name in known}
+                again = FogVeil.at(1, {1: parameters}).stimulus(stored.data, seed=stored.seed)
+                assert again.parameters == parameters
+                assert again.hash != replace(stored, parameters=parameters).hash
+                changed.add(stored.name)
+            elif stored.name in SHIFTS and stored.level:
                 table = None if stored.name in THESIS_SHIFTS else {stored.level: stored.parameters}
                 again = make_shift(stored.name, stored.level, table).stimulus(stored.data, seed=stored.seed)
                 assert isinstance(stored.level, int)
@@ -113,6 +121,7 @@ def test_stored_stimuli_of_earlier_runs_keep_their_hash() -> None:
                 assert canonical_json(again.config() | {"repeat": stored.repeat}) == canonical_json(stored.config())
                 checked += 1
     assert checked >= 2
+    assert changed == {"fog_veil"}
 
 
 def test_a_severity_is_stored_and_read_back() -> None:

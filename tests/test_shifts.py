@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -15,8 +16,10 @@ from scipy import ndimage, stats
 from batches import filled, labelled, make_batch, pictures, same
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.random import Streams
+from roadworthy.core.registry import is_built_in
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch
+from roadworthy.data import open_dataset
 from roadworthy.shifts import (
     Blur,
     Crop,
@@ -164,6 +167,39 @@ def test_the_effect_grows_on_real_signs(name: str, shared_data: Path) -> None:
         batch = make_batch(archive["images"][::100])
     weakest, strongest = (preview.level_similarity(batch, make_shift(name, level)) for level in (1, 5))
     assert 1 > weakest > strongest > 0
+
+
+CUT_OUT = {"frame_width": 640, "frame_height": 400, "crop_x0": 100, "crop_x1": 200, "crop_y0": 150, "crop_y1": 250}
+DISTANCES = {
+    "depth": {"depth": np.linspace(5, 300, 3 * 32 * 32, dtype=np.float32).reshape(3, 32, 32)},
+    "place": {"conditions": {key: np.full(3, value) for key, value in CUT_OUT.items()}},
+    "distance": {"conditions": {"distance": np.array([10.0, 40.0, 90.0])}},
+}
+
+
+@pytest.mark.parametrize("known", DISTANCES)
+@pytest.mark.parametrize("name", [name for name in SHIFTS if is_built_in(SHIFTS.get(name))])
+def test_pixels_depend_on_no_box_mask_or_label(name: str, known: str) -> None:
+    """Whatever of the truth a batch holds, the picture is the same: else a model could read the truth off it."""
+    images = pictures(3, 32, 32)
+    boxes = np.array([[4, 6, 20, 28], [9, 2, 30, 17], [0, 0, 32, 32]], np.float32)
+    masks, columns = filled(boxes, 32, 32), DISTANCES[known]
+    truths: tuple[dict[str, np.ndarray], ...] = (
+        {"boxes": boxes},
+        {"masks": masks},
+        {"boxes": boxes, "masks": masks, "box_inflation": np.ones(3, np.float32)},
+        {"boxes": boxes[::-1].copy(), "masks": ~masks},
+    )
+    rows = [Batch(("a", "b", "c"), images, np.zeros(3, np.int64), **columns)]
+    rows += [Batch(("a", "b", "c"), images, np.array([2, 0, 1]), **columns, **truth) for truth in truths]
+    frames = open_dataset((images, np.zeros(3, int), ["sign"]))
+    frames.table = replace(frames.table, ids=rows[0].ids)
+    levels = len(SHIFTS.get(name).LEVELS)
+    for level in sorted({1, (levels + 1) // 2, levels}):
+        shift = make_shift(name, level).over(frames)
+        first, *others = (shift(batch, Streams(0, name)).images for batch in rows)
+        for other in others:
+            np.testing.assert_array_equal(first, other)
 
 
 def test_workers_are_the_parallelism() -> None:

@@ -1,7 +1,7 @@
 """Fog and rain by their measured strength: a veil that grows with distance, in linear light, and streaks of rain.
 
 Unlike the shifts `fog` and `rain`, which are patterns laid over a picture, these follow a formula with units: a visual
-range in metres, rain in millimetres per hour. How far away a pixel is follows the three rules of `distances`.
+range in metres, rain in millimetres per hour. How far away a pixel is follows the four rules of `distances`.
 """
 
 from __future__ import annotations
