@@ -18,7 +18,7 @@ from roadworthy.data import Subset
 from roadworthy.models import CallableModel, TorchModel, align
 from roadworthy.models.head import watched_layer
 from roadworthy.models.networks import small_resnet, small_vgg
-from roadworthy.models.signals import Signals
+from roadworthy.models.signals import OnePass, Signals
 from roadworthy.monitors import Mahalanobis, MahalanobisFull, OpenMax, RankFeat, make_monitor, represent_data
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.logistic import fit_logistic
@@ -503,6 +503,24 @@ def test_features_of_ones_own_are_not_passed_by(staged: TorchModel) -> None:
     softmax = TorchModel(nn.Sequential(Staged(), nn.Softmax(1)).eval(), size=8, name="softmax")
     assert watched_layer(softmax) == ""
     assert Signals(softmax, batch).features("0.first").shape == (5, 6)
+
+
+def test_several_layers_come_with_one_answer_to_the_bit(staged: TorchModel) -> None:
+    passes: list[int] = []
+    counted = staged.module.register_forward_hook(lambda module, inputs, output: passes.append(len(inputs[0])))
+    one_pass, batch = OnePass(staged), images(TEST, 1)
+
+    def read(signals: Signals) -> list[Any]:
+        return [signals.features(), signals.features("first"), signals.activations("second")]
+
+    one_pass.read(batch, read)
+    passes.clear()
+    signals, layers = one_pass.read(batch, read)
+    counted.remove()
+    assert passes == [1]
+    apart = Signals(staged, batch, 1)
+    for own, expected in zip([signals.logits, *layers], [apart.logits, *read(apart)], strict=True):
+        np.testing.assert_array_equal(own, expected)
 
 
 def test_threads_that_share_a_network_see_their_own_images(staged: TorchModel) -> None:

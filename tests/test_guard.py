@@ -14,19 +14,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 import onnx
+import onnxruntime
+import pyarrow as pa
 import pytest
 
 import roadworthy as rw
+from roadworthy.auditing.tolerances import part_differences
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data.images import resize
 from roadworthy.demo import CLASSIFIER
 from roadworthy.models.callable import CallableModel
+from roadworthy.models.signals import Signals
 from roadworthy.monitors import MONITORS, CalibratedMonitor, Monitor, make_monitor, represent_data
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.guard import Decision, Guard, load_guard
 from roadworthy.monitors.id_threshold import IdRule
 from roadworthy.monitors.learned import Learned
+from roadworthy.monitors.onnx_export import compare_decisions
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 SMALLEST = IdRule("smallest")
@@ -113,6 +118,79 @@ def test_the_model_is_asked_once_and_about_this_image_alone() -> None:
     guard.model.predict = counting  # type: ignore[method-assign]
     guard.check(TEST.batch([0]).images[0])
     assert asked == [1]
+
+
+def counted_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The images of every pass of an ONNX graph from here on."""
+    passes: list[int] = []
+    run = onnxruntime.InferenceSession.run
+
+    def counting(session: Any, outputs: Any, feed: dict[str, Any], options: Any = None) -> Any:
+        passes.append(len(next(iter(feed.values()))))
+        return run(session, outputs, feed, options)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", counting)
+    return passes
+
+
+FEATURES = {
+    "mahalanobis": {},
+    "mahalanobis of a layer": {"layer": "/9/Relu_output_0"},
+    "vim": {},
+    "combined": {"of": ("mahalanobis", "deep_knn", "msp")},
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_one_pass_of_an_onnx_model_gives_answer_and_features(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard, signs = feature_guard(tmp_path, name.partition(" ")[0], **FEATURES[name])
+    images = signs.batch(slice(0, 5)).images
+    decisions = [guard.check(image) for image in images[:1]]
+    passes = counted_passes(monkeypatch)
+    decisions += [guard.check(image) for image in images]
+    assert passes == [1] * 5, "one pass for each image, after the first of all has shown what the monitor reads"
+    assert decisions[0] == decisions[1], "the first image is answered as all others are"
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_one_pass_answers_as_a_run_does_within_the_tolerances(name: str, tmp_path: Path) -> None:
+    guard, signs = feature_guard(tmp_path, name.partition(" ")[0], **FEATURES[name])
+    shown = signs.batch(slice(None))
+    stored, fresh = Signals(guard.model, shown), []
+    rows = guard.fitted.represent_signals(stored)
+    for row in range(len(shown)):
+        signals, own = guard._one_pass.read(shown.take([row]), guard.fitted.represent_signals)
+        fresh.append((signals.probabilities, own))
+    assert stored.asked_apart, "what a run stores comes from passes of their own, as before"
+    tables = [
+        columns_table(shown.ids, probabilities=probabilities, representation=representation)
+        for probabilities, representation in (
+            (stored.probabilities, rows),
+            [np.concatenate(parts) for parts in zip(*fresh, strict=True)],
+        )
+    ]
+    assert part_differences(*tables, exact=False) == []
+    decisions = [guard.check(image) for image in shown.images]
+    scores = guard.fitted.scores(rows, guard.rule)
+    predictions = stored.probabilities.argmax(axis=1)
+    known = np.array([[decision.score, decision.accept, decision.threshold] for decision in decisions]).T
+    assert [decision.prediction for decision in decisions] == predictions.tolist()
+    assert compare_decisions(known[0], scores, known[1] == 1, known[2]).holds
+
+
+def columns_table(ids: tuple[str, ...], **columns: np.ndarray) -> pa.Table:
+    lists = {name: pa.array(rows.tolist(), pa.list_(pa.float32())) for name, rows in columns.items()}
+    return pa.table({"id": list(ids), **lists})
+
+
+def feature_guard(folder: Path, monitor: str, **settings: Any) -> tuple[Guard, Any]:
+    """A guard of the small ONNX classifier whose monitor reads layers, and the images that its threshold is from."""
+    shutil.copy(CLASSIFIER, folder / "tiny.onnx")
+    train = rw.open_dataset({"builtin": "signs", "split": "train", "n": 140}, size=32)
+    signs = rw.open_dataset({"builtin": "signs", "n": 140, "limit": 56}, size=32)
+    return Guard.make(str(folder / "tiny.onnx"), make_monitor(monitor, **settings), train, signs, SMALLEST), signs
 
 
 def test_a_threshold_per_class_is_that_of_the_predicted_class() -> None:

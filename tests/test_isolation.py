@@ -302,8 +302,11 @@ def test_an_isolated_torch_network_shows_its_layers_and_gradients_with_the_same_
     assert apart.capabilities == here.capabilities
     batch = some_images(5)
     signals = [Signals(model, batch, 4) for model in (apart, here)]
-    for name in ("logits", "probabilities", "features", "activations:0"):
+    together = Signals(apart, batch, 4, ("0", "1"))
+    for name in ("logits", "probabilities", "features", "activations:0", "activations:1"):
         assert np.array_equal(signals[0][name], signals[1][name]), name
+        assert np.array_equal(together[name], signals[1][name]), name
+    assert not together.asked_apart, "both layers came with the answer"
     assert np.array_equal(apart.input_gradient(batch), here.input_gradient(batch))
     heads = [find_head(model) for model in (apart, here)]
     assert heads[0].layer == heads[1].layer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -103,7 +103,11 @@ class Watchable(Protocol):
 
     @property
     def is_watchable(self) -> bool:
-        """Whether `watch` gives what `Model.features` does."""
+        """Whether `watch` gives what `Model.features` does, but for rounding."""
+
+    @property
+    def watched_bits_are_its_own(self) -> bool:
+        """Whether it does so to the bit, and the answer keeps its bits too: then what is stored may come from there."""
 
     def watch(self, layer: str) -> AbstractContextManager[list[NDArray[np.float32]]]:
         """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
@@ -127,33 +131,33 @@ def penultimate(model: Model) -> str:
 _WATCHED: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
-def watched_layer(model: Model) -> str:
-    """The layer in front of the last linear one, where the network tells what goes through it while it answers.
+def can_watch(model: Model) -> bool:
+    """Whether layers can come with the answer of a model, from the same pass, as they are but for rounding."""
+    network = network_of(model)
+    return isinstance(network, Watchable) and network.is_watchable and "features" in model.capabilities
 
-    Empty where it does not, or where it does not end in a linear layer. Looked up once per network.
+
+def watched_layer(model: Model) -> str:
+    """The layer in front of the last linear one, where it comes with the answer without a change to any bit.
+
+    Empty where it does not, or where the network does not end in a linear layer. Looked up once per network.
     """
     network = network_of(model)
     if network not in _WATCHED:
         _WATCHED[network] = ""
-        if isinstance(network, Watchable) and network.is_watchable and "features" in model.capabilities:
+        if can_watch(model) and isinstance(network, Watchable) and network.watched_bits_are_its_own:
             with suppress(InputError):
                 _WATCHED[network] = penultimate(network)
     return _WATCHED[network]
 
 
 @contextmanager
-def watching(model: Model) -> Iterator[list[NDArray[np.float32]]]:
-    """A list that holds the features of `watched_layer` of every pass while inside; empty where there is none."""
-    with watching_layer(network_of(model), watched_layer(model)) as seen:
-        yield seen
-
-
-@contextmanager
-def watching_layer(network: Model, layer: str | None) -> Iterator[list[NDArray[np.float32]]]:
-    """A list that holds the features of a layer of a network, of every pass while inside; empty where none is named."""
-    if not layer:
-        yield []
-        return
-    assert isinstance(network, Watchable)
-    with network.watch(layer) as seen:
+def watching(model: Model, layers: Sequence[str]) -> Iterator[dict[str, list[NDArray[np.float32]]]]:
+    """What `features` gives of these layers of every pass while inside, by layer; nothing where none is named."""
+    network = network_of(model)
+    with ExitStack() as stack:
+        seen = {}
+        for layer in layers:
+            assert isinstance(network, Watchable)
+            seen[layer] = stack.enter_context(network.watch(layer))
         yield seen

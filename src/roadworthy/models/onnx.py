@@ -6,6 +6,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ class OnnxModel(Adapter):
         self.preprocess = Preprocess(range, layout, colour, image_size, channels, dtype)
         self.input_size = image_size
         self._lock = threading.Lock()
-        self._sessions: dict[str, Any] = {}
+        self._sessions: dict[tuple[str, ...], Any] = {}
+        self._watched = threading.local()
         self._settle(outputs, declared_boxes(boxes, box_output, class_output))
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, str(self.path))
 
@@ -160,6 +162,7 @@ class OnnxModel(Adapter):
         self._logits = inner[self._output] if is_softmax else None
         answering = [self._output] if self.reading is None else [*self.reading.names]
         used_outputs = answering if self._logits is None else [*answering, self._logits]
+        self._used_outputs = used_outputs
         self._main = session if used_outputs == fetched else self._session(used_outputs)
         self.capabilities |= {"features", *(["logits"] if self._logits is not None else [])}
         description = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
@@ -208,7 +211,7 @@ class OnnxModel(Adapter):
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The answer to a tensor in the model's layout."""
-        values = self._main.run(None, {self._input: tensor})
+        values = self._values(tensor)
         logits = None if self._logits is None else as_rows(np.asarray(values[-1]), len(tensor))
         if self.reading is None:
             rows = as_rows(np.asarray(values[0]), len(tensor))
@@ -220,6 +223,39 @@ class OnnxModel(Adapter):
             raise InputError(f"model {self.name} answered {np.shape(values[0])} to {len(tensor)} images")
         return self.prediction_of(rows, self.tensor_size(tensor), logits)
 
+    def _values(self, tensor: NDArray[Any]) -> list[Any]:
+        """The outputs that make an answer; those that are watched are noted, from the same pass."""
+        watched: list[tuple[str, list[NDArray[np.float32]]]] = getattr(self._watched, "outputs", [])
+        if not watched:
+            return list(self._main.run(None, {self._input: tensor}))
+        outputs = list(dict.fromkeys([*self._used_outputs, *(output for output, _ in watched)]))
+        values = self._session_of(outputs).run(outputs, {self._input: tensor})
+        by_output = dict(zip(outputs, values, strict=True))
+        for output, seen in watched:
+            seen.append(np.asarray(by_output[output], np.float32))
+        return [by_output[output] for output in self._used_outputs]
+
+    @property
+    def is_watchable(self) -> bool:
+        """True: an output can be added to the graph for every layer."""
+        return True
+
+    @property
+    def watched_bits_are_its_own(self) -> bool:
+        """False: with further outputs ONNX Runtime joins other nodes, which can change the last bits."""
+        return False
+
+    @contextmanager
+    def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
+        """A list that holds what `features` gives of a layer but for rounding, of every pass of this thread inside."""
+        seen: list[NDArray[np.float32]] = []
+        outer = getattr(self._watched, "outputs", [])
+        self._watched.outputs = [*outer, (self.tensor_of(layer), seen)]
+        try:
+            yield seen
+        finally:
+            self._watched.outputs = outer
+
     def layers(self) -> tuple[str, ...]:
         """What `features` can be asked for, in the order of the graph: the first output of every node."""
         return tuple(node.output[0] for node in self._graph.graph.node if node.op_type != "Constant")
@@ -227,12 +263,10 @@ class OnnxModel(Adapter):
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a node, named by its output or by its own name."""
         output = self.tensor_of(layer)
-        with self._lock:
-            if output not in self._sessions:
-                self._sessions[output] = self._session([output])
+        session = self._session_of([output])
         feed = {self._input: self.preprocess(batch.images)}
         with self.guarded(batch):
-            (value,) = self._sessions[output].run([output], feed)
+            (value,) = session.run([output], feed)
         return np.asarray(value, np.float32)
 
     def head(self) -> Head:
@@ -280,6 +314,15 @@ class OnnxModel(Adapter):
             f"model {self.name} has no layer {layer!r}: it has {len(known)}, from {known[0]!r} to {known[-1]!r}; "
             "layers() lists them"
         )
+
+    def _session_of(self, outputs: list[str]) -> Any:
+        """A session that gives these outputs, made once; one of fewer outputs goes, since each holds all weights."""
+        asked = tuple(outputs)
+        with self._lock:
+            if asked not in self._sessions:
+                self._sessions = {known: own for known, own in self._sessions.items() if not {*known} < {*asked}}
+                self._sessions[asked] = self._session(outputs)
+            return self._sessions[asked]
 
     def _session(self, outputs: list[str]) -> Any:
         """A session that gives these outputs, whichever the graph declares."""

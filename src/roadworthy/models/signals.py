@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName, foreign_code
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
-from roadworthy.models.head import penultimate, watched_layer, watching
+from roadworthy.models.head import can_watch, penultimate, watched_layer, watching
 
 LAYERED = ("features", "activations")
 """Signals of a layer, `features:24/Relu`."""
@@ -49,15 +49,20 @@ class Signals:
     into the last linear layer of a torch network comes with the answer, from the same pass. Arrays cannot be written
     to, since several read them. An instance lives for one batch.
 
+    `with_answer` are layers of a network that can tell them (`head.can_watch`) which come with the answer too. Of an
+    ONNX model that can change the last bits of answer and layers, so it is for deployment (`OnePass`), not for what is
+    stored. `asked_apart` are the layers that took a pass of their own.
+
     >>> from roadworthy.monitors.conformance import ToyModel, toy_data
     >>> signals = Signals(ToyModel(), toy_data()[0].batch(slice(0, 5)))
     >>> signals.logits.shape, signals.features().shape, signals["probabilities"] is signals.probabilities
     ((5, 4), (5, 24), True)
     """
 
-    def __init__(self, model: Model | None, batch: Batch, size: int = BATCH) -> None:
+    def __init__(self, model: Model | None, batch: Batch, size: int = BATCH, with_answer: Sequence[str] = ()) -> None:
         self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
-        self._seen: NDArray[np.float32] | None = None
+        self._with_answer, self.asked_apart = tuple(with_answer), set[str]()
+        self._seen: dict[str, NDArray[np.float32]] = {}
         self._answer: Prediction | None = None  # no cached_property: its lock would be one for all threads
         self._failure: RoadworthyError | None = None
         self._cut: tuple[Signals, ...] | None = None
@@ -116,7 +121,10 @@ class Signals:
         if self._cut is None:
             last = len(self) - 1
             rows = (np.minimum(np.arange(start, start + self.size), last) for start in range(0, len(self), self.size))
-            self._cut = tuple(Signals(self._model, self.batch.take(part.tolist()), self.size) for part in rows)
+            parts = (self.batch.take(part.tolist()) for part in rows)
+            self._cut = tuple(Signals(self._model, part, self.size, self._with_answer) for part in parts)
+            for piece in self._cut:
+                piece.asked_apart = self.asked_apart
         return self._cut
 
     @property
@@ -142,9 +150,11 @@ class Signals:
 
     def _ask(self) -> Prediction:
         if len(self) == self.size:
-            with watching(self.model) as seen:
+            with watching(self.model, self._watched) as seen:
                 answer = self.model.answer(self.batch, self.size)
-            self._seen = seen[-1] if seen and len(seen[-1]) == len(self) else None
+            self._seen = {
+                layer: passes[-1] for layer, passes in seen.items() if passes and len(passes[-1]) == len(self)
+            }
         else:
             parts = [piece.prediction for piece in self.pieces]
             answer = Prediction.concatenate(parts, self.model.num_classes).rows(len(self))
@@ -185,9 +195,14 @@ class Signals:
     def _named(self, layer: str | None) -> str:
         return penultimate(self.model) if layer in (None, PENULTIMATE) else layer
 
+    @property
+    def _watched(self) -> tuple[str, ...]:
+        """The layers that come with the answer."""
+        return tuple(filter(None, dict.fromkeys([watched_layer(self.model), *self._with_answer])))
+
     def _pass_of(self, layer: str) -> None:
         """Ask for the answer where the layer comes with it: then whoever reads the layer has its time to pay for."""
-        if layer == watched_layer(self.model):
+        if layer in self._watched:
             _ = self.prediction
 
     def _given(self, column: str) -> NDArray[np.float32]:
@@ -212,13 +227,40 @@ class Signals:
         return self._known[name]
 
     def _asked(self, layer: str) -> NDArray[np.float32]:
-        if self._seen is not None and layer == watched_layer(self.model):
-            return self._seen
+        if layer in self._seen:
+            return self._seen[layer]
+        self.asked_apart.add(layer)
         with foreign_code(f"model {self.model.name}"):
             values = np.array(self.model.features(self.batch.copy(), layer))
         if not values.ndim or len(values) != len(self):
             raise ModelError(f"layer {layer!r} of model {self.model.name} gives {values.shape} for {len(self)} images")
         return values
+
+
+class OnePass:
+    """Signals of one image at a time for a reader whose layers come with the answer, from one pass of the network.
+
+    Which layers it reads is seen on the first image, which is read twice; so is a later one on which it reads further
+    ones. A network that cannot tell its layers (`head.can_watch`) has a pass for each, as in a run.
+
+    >>> from roadworthy.monitors.conformance import ToyModel, toy_data
+    >>> one_pass, batch = OnePass(ToyModel()), toy_data()[0].batch([0])
+    >>> one_pass.read(batch, lambda signals: signals.features().shape)[1]
+    (1, 24)
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model, self._layers = model, tuple[str, ...]()
+
+    def read(self, batch: Batch, reader: Callable[[Signals], Answer]) -> tuple[Signals, Answer]:
+        """The signals of a batch of one image, and what the reader makes of them."""
+        signals = Signals(self.model, batch, 1, self._layers)
+        answer = reader(signals)
+        further = signals.asked_apart.difference(self._layers)
+        if not (further and can_watch(self.model)):
+            return signals, answer
+        self._layers = tuple(sorted({*self._layers, *further}))
+        return self.read(batch, reader)
 
 
 def _averaged(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -171,6 +171,11 @@ class TorchModel(TorchAnswers):
         its own."""
         return self._has_hooks and type(self).features is TorchModel.features
 
+    @property
+    def watched_bits_are_its_own(self) -> bool:
+        """True: a hook changes nothing of a pass."""
+        return True
+
     @contextmanager
     def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
         """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""

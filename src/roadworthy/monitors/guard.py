@@ -34,7 +34,7 @@ from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
 from roadworthy.data.images import resize
 from roadworthy.data.leaks import identities, trained_on
 from roadworthy.models import align, load_model
-from roadworthy.models.signals import PART, Signals
+from roadworthy.models.signals import PART, OnePass, Signals
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor
 from roadworthy.monitors.id_calibration import calibrate_inside
@@ -118,6 +118,7 @@ class Guard:
         self._lock = threading.Lock()
         self._waits = fitted.monitor.is_sequential or not model.concurrent
         self._memory = Memory(fitted.monitor, rule, fitted.state)
+        self._one_pass = OnePass(model)
 
     def __repr__(self) -> str:
         return f"guard of {self.model.name}: {self.fitted.monitor!r} {self.threshold.sentence()}"
@@ -177,23 +178,29 @@ class Guard:
         image       uint8 (H, W, 3) RGB, or grey (H, W) or (H, W, 1);  conditions: its operating conditions by name,
                     for a monitor that reads them
 
+        The layers that the monitor reads come with the model's answer, from one pass, where the network can tell them.
         An exception means that nothing was decided: treat it as a rejection. Scores can differ in their last bits from
-        those of a run, which asks in batches of 64.
+        those of a run, which asks in batches of 64 and for layers apart.
         """
         columns = {name: np.asarray([value]) for name, value in (conditions or {}).items()}
-        batch = Batch(("image",), self._prepared(image)[None], np.zeros(1, np.int64), conditions=columns)
+        return self.check_batch(
+            Batch(("image",), self._prepared(image)[None], np.zeros(1, np.int64), conditions=columns)
+        )
+
+    def check_batch(self, batch: Batch) -> Decision:
+        """The same of a batch of one image, which has the size and the channels of the guard."""
         if not self._waits:
             return self._decide(batch)
         with self._lock:
             return self._decide(batch)
 
     def _decide(self, batch: Batch) -> Decision:
-        signals = Signals(self.model, batch, 1)
+        with foreign_code(self._does_not_fit):
+            signals, rows = self._one_pass.read(batch, self.fitted.represent_signals)
         probabilities = signals.probabilities[0]
         prediction = int(probabilities.argmax())
         labels = np.array([prediction])
         with foreign_code(self._does_not_fit):
-            rows = self.fitted.represent_signals(signals)
             scores = self.fitted.scores(rows, self.rule)
             is_rejected = self._memory.decide(rows, bool(self.threshold.reject(scores, labels)[0]))
             threshold = float(self.threshold.thresholds(1, labels)[0])

@@ -18,8 +18,8 @@ from roadworthy.core.roles import Model
 from roadworthy.models import load_model
 from roadworthy.models.base import Adapter
 from roadworthy.models.callable import CallableModel
-from roadworthy.models.head import Watchable, find_head, watching_layer
-from roadworthy.models.isolation.batches import batch_of
+from roadworthy.models.head import Watchable, find_head, watching
+from roadworthy.models.isolation.batches import WATCHED, batch_of
 from roadworthy.models.isolation.process import CannotBeIsolated
 from roadworthy.models.predictions import StoredPredictions
 from roadworthy.models.quick import QuickForward
@@ -79,11 +79,11 @@ class Host:
         return describe(self.model)
 
     def _predict(self, question: Mapping[str, Any], arrays: Arrays) -> Reply:
-        batch, layer = batch_of(question["batch"], arrays), question.get("watch")
-        with watching_layer(self.model, layer) as seen:
+        batch = batch_of(question["batch"], arrays)
+        with watching(self.model, question.get("watch", ())) as seen:
             columns = dict(self.model.predict(batch).columns)
-        if layer:
-            columns["watched"] = seen[-1] if seen else np.zeros(0, np.float32)
+        for number, passes in enumerate(seen.values()):
+            columns[f"{WATCHED}{number}"] = passes[-1] if passes else np.zeros(0, np.float32)
         return {}, {name: np.asarray(column) for name, column in columns.items()}
 
     def _features(self, question: Mapping[str, Any], arrays: Arrays) -> Reply:

@@ -12,6 +12,8 @@ from roadworthy.core.types import Batch
 
 OPTIONAL = ("boxes", "masks", "depth", "box_inflation")
 CONDITION = "condition:"
+WATCHED = "watched:"
+"""Begins the names of layers that come with an answer; their number among those asked for follows."""
 
 
 def pixels_of(batch: Batch) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -18,7 +18,7 @@ from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.base import Adapter
 from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.head import Head
-from roadworthy.models.isolation.batches import all_of, pixels_of
+from roadworthy.models.isolation.batches import WATCHED, all_of, pixels_of
 from roadworthy.models.isolation.limits import Limits
 from roadworthy.models.isolation.pool import Pool
 from roadworthy.models.preprocess import preprocess_of
@@ -145,6 +145,11 @@ class IsolatedTorch(IsolatedAdapter):
         """Whether the module tells what goes through a layer while it answers."""
         return bool(self._known["torch"]["watchable"])
 
+    @property
+    def watched_bits_are_its_own(self) -> bool:
+        """True, as for every torch module."""
+        return True
+
     def layers(self) -> tuple[str, ...]:
         """The named submodules, which `features` can be asked for."""
         return tuple(self._known["torch"]["layers"])
@@ -165,19 +170,21 @@ class IsolatedTorch(IsolatedAdapter):
     def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
         """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
         seen: list[NDArray[np.float32]] = []
-        self._watched.layer, self._watched.seen = layer, seen
+        outer = getattr(self._watched, "by_layer", {})
+        self._watched.by_layer = {**outer, layer: seen}
         try:
             yield seen
         finally:
-            self._watched.layer = ""
+            self._watched.by_layer = outer
 
     def predict(self, batch: Batch) -> Prediction:
-        """The module's answer, and what goes through the layer that is watched."""
-        layer = getattr(self._watched, "layer", "")
-        if not layer:
+        """The module's answer, and what goes through the layers that are watched."""
+        by_layer = getattr(self._watched, "by_layer", {})
+        if not by_layer:
             return super().predict(batch)
-        columns = self._asked({"ask": "predict", "watch": layer}, batch)
-        self._watched.seen.append(columns.pop("watched"))
+        columns = self._asked({"ask": "predict", "watch": [*by_layer]}, batch)
+        for number, seen in enumerate(by_layer.values()):
+            seen.append(columns.pop(f"{WATCHED}{number}"))
         return Prediction(**columns)
 
     def in_process(self) -> Model:

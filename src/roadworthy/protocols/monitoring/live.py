@@ -12,11 +12,10 @@ import pandas as pd
 from roadworthy.core.errors import InputError, RoadworthyError, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
 from roadworthy.core.threads import one_thread
-from roadworthy.core.types import Batch
 from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.models.signals import Signals
-from roadworthy.monitors.memory import Memory
+from roadworthy.monitors.guard import Guard
 from roadworthy.protocols.monitoring.names import ALONE, TEST, VALID
 from roadworthy.protocols.monitoring.table_specs import TIMING
 from roadworthy.protocols.monitoring.watching import open_watcher
@@ -93,14 +92,7 @@ def _decider(evidence: Evidence, planned: PlannedCase) -> tuple[Decide, int]:
         raise InputError(f"the model has no answers to ID validation images: {valid}")
     note = evidence.context.monitors[system.name]
     watcher = open_watcher(system.name, note, cases, valid, evidence.settings, evidence.seed)
-    fitted, rule, underlying = system.fit.fitted, watcher.calibrated.rule, system.underlying
-    memory = Memory(watcher.monitor, rule, fitted.state)
-
-    def decide(batch: Batch) -> object:
-        signals = Signals(underlying, batch, 1)
-        prediction = signals.probabilities.argmax(axis=1)
-        rows = fitted.represent_signals(signals)
-        is_rejected = bool(watcher.threshold.reject(watcher.scores(rows), prediction)[0])
-        return memory.decide(rows, is_rejected)
-
-    return decide, sum(array.nbytes for arrays in (fitted.state, rule) for array in arrays.values())
+    fitted, rule = system.fit.fitted, watcher.calibrated.rule
+    guard = Guard(system.underlying, fitted, rule, watcher.threshold)
+    state_bytes = sum(array.nbytes for arrays in (fitted.state, rule) for array in arrays.values())
+    return guard.check_batch, state_bytes
