@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,33 +236,63 @@ def test_labels_of_a_set_outside_are_kept_by_class_name(run: Run, data: dict[str
     assert (sets["images_id"] + sets["images_ood"] <= sets["objects"] + 1e-9).all(), "every patch is an object"
 
 
-def test_right_answers_to_a_labelled_set_of_noise_or_anomalies_count_as_right(data: dict[str, Any]) -> None:
-    """A dirty lens, say: only a novel class, and a set of other classes, has no labels of the source."""
-    folder = data["folder"]
-    sets = {
-        **{name: patches(folder / f"{name}.npz", 40, 7, gain=110) for name in ("lens", "rain", "novel")},
-        "dust": patches(folder / "dust.npz", 40, 8, gain=110, class_names=np.array([*COLOURS[:2], "dust"])),
-    }
-    kinds = {"lens": "anomaly", "rain": "noise", "novel": "novel_class", "dust": "noise", "uniform_noise": "anomaly"}
-    chosen = {name: {"kind": kind, "outliers": name} for name, kind in kinds.items()}
-    content = {**study(data, benchmarks=chosen, timed_images=0), "outliers": sets, "monitors": {"random": {}}}
+def lenses(data: dict[str, Any], **kinds: str) -> dict[str, Any]:
+    """A study of sets outside whose images are easily told; `lens` as noise is `lens` once more."""
+    folder, gain = data["folder"], 110
+    sets = {name: patches(folder / f"{name}.npz", 40, 7, gain=gain) for name in ("lens", "novel")}
+    sets["dust"] = patches(folder / "dust.npz", 40, 8, gain=gain, class_names=np.array([*COLOURS[:2], "dust"]))
+    chosen = {name: {"kind": kind, "outliers": name.removesuffix("_again")} for name, kind in kinds.items()}
+    return {**study(data, benchmarks=chosen, timed_images=0, limit=40), "outliers": sets, "monitors": {"random": {}}}
+
+
+@pytest.fixture(scope="module")
+def labelled(data: dict[str, Any]) -> Run:
+    kinds = {"lens": "anomaly", "lens_again": "noise", "novel": "novel_class", "dust": "noise"}
+    content = lenses(data, **kinds, uniform_noise="anomaly")
     prepared = prepare(parse_study(content, "study"), accept_chance=True, progress=no_progress)
-    labelled = execute(prepared, folder / "labelled", workers=1, progress=no_progress)
+    return execute(prepared, data["folder"] / "labelled", workers=1, progress=no_progress)
+
+
+def test_right_answers_to_a_labelled_set_of_noise_or_anomalies_count_as_right(labelled: Run) -> None:
+    """A dirty lens, say: only a novel class, and a set of other classes, has no labels of the source."""
     hazard = labelled.tables["monitoring"].query(
         "view == 'model_scope' and part == 'ood' and monitor == 'none' and metric == 'residual_hazard'"
     )
-    assert hazard["benchmark"].tolist() == [*kinds]
-    assert hazard["value"].tolist() == [0.0, 0.0, 1.0, 1.0, 1.0]
+    values = {"lens": 0.0, "lens_again": 0.0, "novel": 1.0, "dust": 1.0, "uniform_noise": 1.0}
+    assert hazard.set_index("benchmark")["value"].to_dict() == values
     table = labelled.tables["monitoring_sets"].set_index("benchmark")
     assert table["has_label"].tolist() == table["keeps_label"].tolist() == [True, True, False, False, False]
     assert table.loc["dust", "note"].startswith("no labels: 'dust' is no class of the source")
     assert "no labels" in labelled.report().read_text()
-    former = {name: {"kind": "novel_class", "outliers": name} for name in ("lens", "rain")}
-    content = {**content, "protocols": {"monitoring": {"benchmarks": former}}}
-    plans = prepared.plan, prepare(parse_study(content, "study"), accept_chance=True, progress=no_progress).plan
-    hashes, without = ({case.labels["set"]: case.case.hash for case in plan.cases} for plan in plans)
-    assert hashes["test"] == without["test"]
-    assert hashes["ood/lens"] != without["ood/lens"], "answers that were stored without labels are not taken over"
+
+
+def test_answers_that_were_stored_without_labels_are_not_taken_over(data: dict[str, Any]) -> None:
+    hashes = []
+    for kind in ("anomaly", "novel_class"):
+        parsed = parse_study(lenses(data, lens=kind), "study")
+        cases = prepare(parsed, accept_chance=True, progress=no_progress).plan.cases
+        hashes.append({case.labels["set"]: case.case.hash for case in cases if case.labels["role"] == "answers"})
+    labelled, without = hashes
+    assert labelled["test"] == without["test"]
+    assert labelled["ood/lens"] != without["ood/lens"]
+
+
+def test_two_benchmarks_of_the_same_images_show_them_once(labelled: Run) -> None:
+    gallery = labelled.tables["monitoring_gallery"].set_index("benchmark")
+    assert gallery.loc["lens", "media"] == gallery.loc["lens_again", "media"]
+    answers = labelled.tables["monitoring_gallery_answers"].query("benchmark in ('lens', 'lens_again')")
+    once, again = (rows.drop(columns="benchmark").values.tolist() for _, rows in answers.groupby("benchmark"))
+    assert once == again
+    assert len(once) == gallery.loc["lens", "images"]
+    page = labelled.report().read_text().partition("<h3>Benchmark sets</h3>")[2].partition("</section>")[0]
+    titles = re.findall(r'<div class="card"><h4>([^<]+?) <span class="says">([^<]*)', page)
+    assert titles == [
+        ("ID side", "test data of the source"),
+        ("novel", "Novel class"),
+        ("lens_again, lens", "Noise, Anomaly"),
+        ("dust", "Noise"),
+        ("uniform_noise", "Anomaly"),
+    ]
 
 
 def test_a_black_frame_is_a_lucky_answer_by_the_letter_and_wrong_where_labels_count(run: Run) -> None:

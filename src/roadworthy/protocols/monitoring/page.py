@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from roadworthy.protocols.answered_pictures import answered_images
 from roadworthy.protocols.monitoring import figures, metrics, names, words
-from roadworthy.protocols.monitoring.facts import FEWEST_SETS, MonitoringFacts, load_monitoring
+from roadworthy.protocols.monitoring.facts import FEWEST_SETS, Benchmark, MonitoringFacts, load_monitoring
 from roadworthy.protocols.monitoring.names import NAME, TEST, TRAIN, VALID
 from roadworthy.protocols.monitoring.rank_figure import ranking_label
 from roadworthy.report.facts import Facts, estimate_of
-from roadworthy.report.page import Page
-from roadworthy.report.reading import number_of
+from roadworthy.report.page import AnsweredImage, Page
+from roadworthy.report.reading import Picture, number_of
 from roadworthy.report.words import plural, setting_text
 
 LESS_USED = ("f1_micro", "balanced_accuracy")
@@ -76,19 +77,32 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "few_tables": FEW_TABLES,
         "first_view": test.views.index(names.SYSTEM) if names.SYSTEM in test.views else 0,
         "left_out": words.left_out(test),
-        "examples": [
-            (name, kind, picture, answered_images(picture, answers))
-            for name, kind, picture, answers in (
-                ("ID side", "test data of the source", test.id_examples, test.id_answers),
-                *((own.name, words.KIND_LABELS[own.kind], own.examples, own.answers) for own in test.benchmarks),
-            )
-            if picture is not None
-        ],
+        "examples": [*_examples(test)],
         "competence_parts": [p for p in PARTS if any(part == p for _, part, _ in test.competence)],
         "shown_metrics": {metric for *_, metric in (*test.cells, *test.on_id, *test.stream, *test.competence)},
         "number_of": number_of,
         "fewest_sets": FEWEST_SETS,
     }
+
+
+def _examples(test: MonitoringFacts) -> Iterator[tuple[str, str, Picture, tuple[AnsweredImage, ...]]]:
+    """The pictures of the ID side and of every OOD side: whose they are, of which kind, the strip and its answers.
+
+    Benchmarks that show the same images share a strip, which is shown once.
+    """
+    if test.id_examples is not None:
+        answered = answered_images(test.id_examples, test.id_answers)
+        yield "ID side", "test data of the source", test.id_examples, answered
+    shared: dict[Path, list[Benchmark]] = {}
+    for benchmark in test.benchmarks:
+        if benchmark.examples is not None:
+            shared.setdefault(benchmark.examples.path, []).append(benchmark)
+    for benchmarks in shared.values():
+        picture, answers = benchmarks[0].examples, benchmarks[0].answers
+        assert picture is not None
+        kinds = dict.fromkeys(words.KIND_LABELS[benchmark.kind] for benchmark in benchmarks)
+        title = ", ".join(benchmark.name for benchmark in benchmarks)
+        yield title, ", ".join(kinds), picture, answered_images(picture, answers)
 
 
 def _has_alone(test: MonitoringFacts, view: str) -> bool:
