@@ -175,8 +175,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def measures_table(results: Mapping[str, Mapping[str, tuple[Separation, Separation]]]) -> list[list[str]]:
-    """AUROC, AUPR and FPR95 of every detector by set of outliers, the best mean AUROC first."""
-    rows = [["detector", *(f"{which} {measure}" for which in results for measure in ("AUROC", "AUPR", "FPR95"))]]
+    """AUROC, AUPR and FPR95 of every detector by set of outliers, the best mean AUROC first; inside is positive."""
+    rows = [["detector", *(f"{which} {measure}" for which in results for measure in ("AUROC", "AUPR-in", "FPR95-in"))]]
     names = next(iter(results.values()))
     for name in sorted(names, key=lambda name: -sum(float(results[which][name][0].auroc[0]) for which in results)):
         cells = []

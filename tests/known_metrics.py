@@ -89,6 +89,9 @@ def of_answers() -> dict[str, Any]:
     def fpr95(rows: Any) -> float:
         return accepted_at_95(CONFIDENCE[rows][RIGHT[rows]], CONFIDENCE[rows][~RIGHT[rows]])
 
+    def fpr95_of_errors(rows: Any) -> float:
+        return accepted_at_95(-CONFIDENCE[rows][~RIGHT[rows]], -CONFIDENCE[rows][RIGHT[rows]])
+
     accuracy = in_rows(lambda rows: accuracy_score(Y[rows], ANSWER[rows]))
     found = {
         "accuracy": truth(accuracy, by("scikit-learn", "accuracy_score")),
@@ -109,6 +112,7 @@ def of_answers() -> dict[str, Any]:
         "overconfidence": truth(in_rows(lambda rows: ece_by_hand(rows, lambda gap: max(gap, Fraction(0)))), HAND),
         "underconfidence": truth(in_rows(lambda rows: ece_by_hand(rows, lambda gap: max(-gap, Fraction(0)))), HAND),
         "fpr95_right": truth(in_rows(fpr95), FORMULA),
+        "fpr95_wrong": truth(in_rows(fpr95_of_errors), FORMULA),
         "localization.ece_adaptive": truth(in_rows(adaptive_by_hand), HAND),
         "localization.ece_classwise": truth(in_rows(classwise_by_hand), HAND),
         "localization.class_aurc": truth(in_rows(lambda rows: risk_area(CONFIDENCE[rows], ~RIGHT[rows])), FORMULA),
@@ -180,19 +184,28 @@ def of_boxes() -> dict[str, Any]:
 def of_scores() -> dict[str, Any]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
+    def separated(scores: Any, inside: Any, weight: Any = None, weighing: str = "") -> dict[str, tuple[float, str]]:
+        precision = by("scikit-learn", f"average_precision_score{weighing}")
+        return {
+            "auroc": (roc_auc_score(inside, scores), by("scikit-learn", "roc_auc_score")),
+            "aupr_in": (average_precision_score(inside, scores, sample_weight=weight), precision),
+            "aupr_out": (average_precision_score(~inside, -scores, sample_weight=weight), precision),
+            "fpr95_in": (accepted_at_95(scores[inside], scores[~inside]), FORMULA),
+            "fpr95_out": (accepted_at_95(-scores[~inside], -scores[inside]), FORMULA),
+        }
+
     scores, inside = np.array(inputs.SCORES), np.array(inputs.INSIDE, bool)
-    separation = {
-        "auroc": (roc_auc_score(inside, scores), by("scikit-learn", "roc_auc_score")),
-        "aupr_in": (average_precision_score(inside, scores), by("scikit-learn", "average_precision_score")),
-        "aupr_out": (average_precision_score(~inside, -scores), by("scikit-learn", "average_precision_score")),
-        "fpr95_in": (accepted_at_95(scores[inside], scores[~inside]), FORMULA),
-        "fpr95_out": (accepted_at_95(-scores[~inside], -scores[inside]), FORMULA),
+    some, few = inside[:10], scores[:10]
+    shares = np.where(some, 1 / some.sum(), 1 / (~some).sum())
+    own_metrics = {
+        "ood": separated(few, some, shares, ", each side with a weight of 1"),
+        "od_test": separated(scores, inside),
     }
-    names = {"ood": [*separation], "od_test": [*separation], "monitoring": ["auroc", "fpr95_in"]}
+    own_metrics["monitoring"] = {name: own_metrics["od_test"][name] for name in ("auroc", "fpr95_in")}
     found = {
-        f"{protocol}.{name}": truth({"value": separation[name][0]}, separation[name][1])
-        for protocol, own in names.items()
-        for name in own
+        f"{protocol}.{name}": truth({"value": value}, origin)
+        for protocol, own in own_metrics.items()
+        for name, (value, origin) in own.items()
     }
     return found | {"monitoring.aurc": truth({"value": risk_area(scores, ~inside)}, FORMULA)}
 

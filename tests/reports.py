@@ -239,6 +239,7 @@ def metric_of(metric: str, accuracy: float) -> float:
         "overconfidence": 0.008 + 0.45 * wrong,
         "underconfidence": 0.002 + 0.05 * wrong,
         "fpr95_right": math.nan if accuracy == 1 else 0.2 + 0.7 * wrong,
+        "fpr95_wrong": math.nan if accuracy == 1 else 0.1 + 0.8 * wrong,
     }[metric]
 
 

@@ -24,6 +24,7 @@ from roadworthy.metrics import (
     ece,
     find_metric,
     fpr95_right,
+    fpr95_wrong,
     mean_confidence,
     nll,
     overconfidence,
@@ -75,6 +76,7 @@ def test_against_independent_references(seed, dtype):
     correct = exact.argmax(axis=1) == labels
     over, under = naive_ece(exact.max(axis=1), correct)
     false, true, _ = sklearn.metrics.roc_curve(correct, exact.max(axis=1), drop_intermediate=False)
+    rejected, caught, _ = sklearn.metrics.roc_curve(~correct, -exact.max(axis=1), drop_intermediate=False)
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(labels, exact.argmax(axis=1)),
         "auroc": sklearn.metrics.roc_auc_score(correct, exact.max(axis=1)),
@@ -86,6 +88,7 @@ def test_against_independent_references(seed, dtype):
         "overconfidence": over,
         "underconfidence": under,
         "fpr95_right": false[np.argmax(true >= 0.95)],
+        "fpr95_wrong": rejected[np.argmax(caught >= 0.95)],
     }
     assert set(expected) == set(OURS)
     for name, metric in OURS.items():
@@ -220,6 +223,25 @@ def test_fpr95_right_is_the_share_of_wrong_answers_accepted_with_95_percent_of_t
     assert missing == (
         ("no correct prediction" if wrong else "no incorrect prediction") if not right or not wrong else None
     )
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "expected"),
+    [
+        ([0.9, 0.8], [0.6] * 20, 0.0),
+        ([0.9, 0.8, 0.6], [0.6] * 19 + [0.9], 1 / 3),  # 19 of 20 wrong answers are enough
+        ([0.9, 0.8, 0.7, 0.6], [0.6] * 18 + [0.8] * 2, 3 / 4),  # 18 are not; a right answer at 0.8 falls with them
+        ([0.8] * 5, [0.8] * 3, 1.0),  # all equal
+        ([0.7], [0.9], 1.0),
+        ([], [0.9], math.nan),
+        ([0.9], [], math.nan),
+    ],
+)
+def test_fpr95_wrong_is_the_share_of_right_answers_rejected_with_95_percent_of_the_wrong_ones(right, wrong, expected):
+    answers = with_confidences(right + wrong, [True] * len(right) + [False] * len(wrong))
+    assert fpr95_wrong(answers) == pytest.approx(expected, nan_ok=True)
+    assert fpr95_wrong(answers, np.ones((2, len(answers)))) == pytest.approx([expected] * 2, nan_ok=True)
+    assert fpr95_wrong.reason(answers) == fpr95_right.reason(answers)
 
 
 def test_fpr95_right_of_two_overlapping_ranges_is_their_closed_form():

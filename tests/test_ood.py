@@ -1,7 +1,8 @@
-"""Out-of-distribution evaluation: separation by hand, sides of equal size shown alike, nothing shown twice."""
+"""Out-of-distribution evaluation: separation by hand, all images of both sides counted, nothing shown twice."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers, auroc
 from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.ood.metrics import AUROC
+from roadworthy.protocols.ood.metrics import AUROC, FPR95_OUT
+from roadworthy.protocols.ood.settings import Sides
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
 from stand_ins import Counting
@@ -61,6 +63,27 @@ def test_separation_equals_scikit_learn_with_ties_and_weights(rows: list[tuple[i
     assert found.fpr95_out[0] == pytest.approx(false[np.argmax(true >= 0.95 - 1e-12)])
 
 
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.integers(0, 3)), min_size=2, max_size=60))
+def test_aupr_of_equal_shares_is_that_of_sides_of_one_weight(
+    rows: list[tuple[int, bool, int]],
+) -> None:
+    score, inside, weight = (np.array(column) for column in zip(*rows, strict=True))
+    found = separation(score, inside, weight[None].astype(float), equal_shares=True)
+    sides = [weight[inside].sum(), weight[~inside].sum()]
+    if not all(sides):
+        assert np.isnan([found.aupr_in, found.aupr_out]).all()
+        return
+    shares = weight / np.where(inside, *sides)
+    assert found.aupr_in[0] == pytest.approx(average_precision_score(inside, score, sample_weight=shares))
+    assert found.aupr_out[0] == pytest.approx(average_precision_score(~inside, -score, sample_weight=shares))
+    as_they_are = separation(score, inside, weight[None].astype(float))
+    assert [found.auroc, found.fpr95_in, found.fpr95_out] == [
+        as_they_are.auroc,
+        as_they_are.fpr95_in,
+        as_they_are.fpr95_out,
+    ]
+
+
 @pytest.mark.parametrize(
     ("inside", "outside", "fpr95_in", "fpr95_out"),
     [
@@ -77,11 +100,8 @@ def test_fpr95_takes_either_side_as_the_positive_class(
     inside: list[float], outside: list[float], fpr95_in: float, fpr95_out: float
 ) -> None:
     """Outliers accepted where 95 % inside are accepted; images inside rejected where 95 % of outliers are rejected."""
-    found = evidence(stored("a", inside, {}), stored("b", outside, OUT))
-    by_hand = separation(inside + outside, np.arange(len(inside) + len(outside)) < len(inside))
-    assert (by_hand.fpr95_in[0], by_hand.fpr95_out[0]) == pytest.approx((fpr95_in, fpr95_out))
-    if len(inside) == len(outside):
-        assert (value(found, "fpr95_in"), value(found, "fpr95_out")) == (fpr95_in, fpr95_out)
+    found = evidence(stored("a", inside, {}, inside), stored("b", outside, OUT, outside))
+    assert (value(found, "fpr95_in"), value(found, "fpr95_out")) == pytest.approx((fpr95_in, fpr95_out))
 
 
 def stored(
@@ -94,8 +114,8 @@ def stored(
     return StoredCase("m", Stimulus(name, name), tags, load=lambda: readouts)
 
 
-def evidence(inside: StoredCase, *outside: StoredCase) -> Evidence:
-    return Evidence([StoredCase("m", Stimulus("test"), {}, load=inside.load), *outside])
+def evidence(inside: StoredCase, *outside: StoredCase, sides: Sides = "all") -> Evidence:
+    return Evidence([StoredCase("m", Stimulus("test"), {}, load=inside.load), *outside], sides=sides)
 
 
 def value(found: Evidence, metric: str) -> float:
@@ -123,11 +143,47 @@ def test_the_models_own_certainty_is_the_score_where_it_has_one() -> None:
     assert set(mixed.tables()["ood"]["score"]) == {"confidence"}
 
 
-def test_the_smaller_side_decides_how_many() -> None:
-    found = evidence(stored("a", [0.9] * 9, {}), stored("b", [0.6] * 4, OUT))
+SURE, UNSURE = [0.9, 0.8, 0.7, 0.95, 0.85, 0.75, 0.65, 0.99, 0.6], [0.66, 0.58, 0.91, 0.72]
+
+
+def test_all_images_of_both_sides_count_and_aupr_weighs_the_sides_alike() -> None:
+    """Nine images against four: no draw decides which of the nine count, in this figure or in its siblings."""
+    table = evidence(stored("a", SURE, {}), stored("b", UNSURE, OUT)).tables()["ood"]
+    scores, inside = np.array(SURE + UNSURE), np.arange(13) < 9
+    shares = np.where(inside, 1 / 9, 1 / 4)
+    expected = {
+        "auroc": roc_auc_score(inside, scores),
+        "aupr_in": average_precision_score(inside, scores, sample_weight=shares),
+        "aupr_out": average_precision_score(~inside, -scores, sample_weight=shares),
+        "fpr95_in": 1.0 - 1 / 4,
+        "fpr95_out": 7 / 9,
+    }
+    assert table.set_index("metric")["value"].to_dict() == pytest.approx(expected)
+    assert {*table["n"]} == {13}
+    guessing = evidence(stored("a", [0.9] * 9, {}), stored("b", [0.9] * 4, OUT))
+    assert [value(guessing, name) for name in ("auroc", "aupr_in", "aupr_out")] == [0.5] * 3
+
+
+def test_equal_sides_take_of_the_larger_one_as_many_as_the_smaller_one_has() -> None:
+    sure = stored("a", SURE, {})
+    found = evidence(sure, stored("b", UNSURE, OUT), sides="equal")
     row = found.tables()["ood"].iloc[0]
     assert row["n"] == 8
     assert "50 objects" in row["reason"]
+    ids = sure.load().ids
+    kept = sorted(range(9), key=lambda row: hashlib.sha256(ids[row].encode()).digest())[:4]
+    area = roc_auc_score([True] * 4 + [False] * 4, [SURE[row] for row in kept] + UNSURE)
+    assert value(found, "auroc") == pytest.approx(area)
+
+
+def test_a_study_says_how_many_images_of_either_side_count(tmp_path: Path) -> None:
+    some = {"sets": ["park"], "transformed": []}
+    assert {*run(tmp_path, "all", protocols={"ood": some}).tables["ood"]["n"]} == {250}
+    equal = run(tmp_path, "equal", protocols={"ood": {**some, "sides": "equal"}})
+    assert {*equal.tables["ood"]["n"]} == {200}
+    assert equal.verify() == []
+    with pytest.raises(InputError, match="'all' or 'equal'"):
+        run(tmp_path, "other", protocols={"ood": {**some, "sides": "half"}})
 
 
 def test_a_failed_side_is_said() -> None:
@@ -143,7 +199,7 @@ def test_a_study_with_both_protocols_shows_nothing_twice(tmp_path: Path) -> None
     done = run(tmp_path, "run", model=model, protocols=both)
     table = done.tables["ood"]
     assert set(table["ood_set"]) == {"uniform_noise", "park", "swirl", "fog-5"}
-    assert set(table.loc[table["ood_set"].isin(["park", "fog-5"]), "n"]) == {200}
+    assert set(table.loc[table["ood_set"].isin(["park", "fog-5"]), "n"]) == {250}
     assert set(table.loc[table["ood_set"] == "swirl", "n"]) == {300}
     shown = [stimulus for stimulus, _ in model.shown]
     undisturbed = {s for s in shown if s.startswith("none-")}
@@ -195,14 +251,14 @@ def test_workers_never_change_a_result_and_repeats_are_drawn_anew(tmp_path: Path
 
 def test_criteria_speak_of_sets(tmp_path: Path) -> None:
     where = {"protocol": "ood", "ood_set": "park"}
-    names = ("fpr95", "fpr95_in", "fpr95_out")
+    names = ("fpr95_in", "fpr95_out")
     criteria = [{"id": name, "metric": name, "where": where, "at_most": 1.0} for name in names]
     done = run(tmp_path, "run", criteria=criteria)
     assert done.verdict().status == "pass"
-    former, inside, outside = (finding.rows[0].measurement for finding in done.verdict().findings)
-    assert former.where == {"model": "tiny", "ood_set": "park"}
-    assert former == inside != outside
-    assert former.estimate.lo < former.estimate.value < former.estimate.hi, "bounded by the same bootstrap as AUROC"
+    inside, outside = (finding.rows[0].measurement for finding in done.verdict().findings)
+    assert inside.where == {"model": "tiny", "ood_set": "park"}
+    assert inside != outside
+    assert inside.estimate.lo < inside.estimate.value < inside.estimate.hi, "bounded by the same bootstrap as AUROC"
 
 
 @pytest.fixture(scope="module")
@@ -213,22 +269,25 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
     return run(tmp_path_factory.mktemp("both"), "run", protocols=protocols)
 
 
-def test_a_run_stored_before_there_were_two_fpr95_verifies_and_reports(both: rw.Run, tmp_path: Path) -> None:
+def test_a_run_stored_before_there_was_an_fpr95_for_either_class_verifies_and_reports(
+    both: rw.Run, tmp_path: Path
+) -> None:
     done = rw.open_run(shutil.copytree(both.path, tmp_path / "run"))
     before = {name: table for name, table in done.tables.items() if "metric" in table}
 
     def store(name: str, change: Any = lambda table: table) -> None:
-        table = before[name][~before[name]["metric"].str.match("fpr95_(out|right)")]
-        done.folder.write_table(name, change(table.replace({"metric": {"fpr95_in": "fpr95"}})))
+        table = before[name][~before[name]["metric"].str.match("fpr95_(out|right|wrong)")]
+        done.folder.write_table(name, change(table))
         done.folder.write_record(done.record)
 
     for name in before:
         store(name)
-    assert not {"fpr95_in", "fpr95_out", "fpr95_right"} & set(done.tables["ood"]["metric"])
+    assert not {"fpr95_out", "fpr95_right", "fpr95_wrong"} & set(done.tables["ood"]["metric"])
     assert done.verify() == []
     assert "FPR95-in: outliers accepted" in done.report().read_text()
     for change in (
-        lambda table: table.assign(value=table["value"].where(table["metric"] != "fpr95", 0.123)),
+        lambda table: table.assign(value=table["value"].where(table["metric"] != "fpr95_in", 0.123)),
+        lambda table: table.replace({"metric": {"fpr95_in": "fpr95"}}),
         lambda table: table[table["metric"] != "aupr_in"],
     ):
         store("ood", change)
@@ -241,13 +300,49 @@ def test_every_report_and_list_says_which_class_is_positive(both: rw.Run) -> Non
         ("fpr95_in", "in-distribution images (the positive class)"),
         ("fpr95_out", "outliers (the positive class)"),
         ("fpr95_right", "right answers (the positive class)"),
+        ("fpr95_wrong", "wrong answers (the positive class)"),
     ):
         assert positive in listed[name]
     page = (both.path / "report.html").read_text()
-    for heading in ("outliers accepted", "in-distribution rejected", "wrong answers accepted"):
+    for heading in (
+        "outliers accepted",
+        "in-distribution rejected",
+        "wrong answers accepted",
+        "right answers rejected",
+    ):
         assert heading in page
     assert f"AUROC on outliers <code>auroc</code></dt><dd>{AUROC.sentence}</dd>" in page
     assert f"AUROC <code>auroc</code></dt><dd>{auroc.sentence}</dd>" in page
+
+
+@pytest.mark.parametrize(
+    ("where", "meant"),
+    [
+        (
+            {"protocol": "ood"},
+            ("fpr95_in' (Share of outliers still accepted", "fpr95_out' (Share of in-distribution images"),
+        ),
+        ({}, ("fpr95_right' (Share of wrong answers still accepted", "fpr95_wrong' (Share of right answers rejected")),
+    ],
+)
+def test_fpr95_alone_is_refused_with_what_each_means(
+    both: rw.Run, where: dict[str, str], meant: tuple[str, str]
+) -> None:
+    with pytest.raises(InputError, match="unknown metric 'fpr95': did you mean") as refused:
+        both.verdict([{"id": "R", "metric": "fpr95", "where": where, "at_most": 0.1}])
+    assert all(words in str(refused.value) for words in meant)
+    with pytest.raises(
+        InputError, match=r"unknown metric to compare by 'fpr95': did you mean 'fpr95_in' \(Share of out"
+    ):
+        rw.compare_runs([both.path, both.path], metrics=["fpr95"])
+
+
+def test_fpr95_of_open_ood_and_outlier_exposure_is_that_of_outliers() -> None:
+    """The false positive rate at the first step of the ROC curve of outliers that reaches 95 %."""
+    false, true, _ = roc_curve([False] * 9 + [True] * 4, -np.array(SURE + UNSURE))
+    found = evidence(stored("a", SURE, {}), stored("b", UNSURE, OUT))
+    assert value(found, "fpr95_out") == pytest.approx(false[np.argmax(true >= 0.95)])
+    assert "OpenOOD and outlier exposure call this FPR95" in FPR95_OUT.sentence
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,6 @@ def defined_twice(answers):
         ({"name": "accuracy_drop"}, "derived"),
         ({"name": "accuracy"}, "already a metric"),
         ({"name": "fpr95_in"}, "cannot be called 'fpr95_in', since the protocol od_test has a metric of this name"),
-        ({"name": "fpr95"}, "since this is what fpr95_in was called in earlier versions: choose another name"),
         ({"name": "scenario_coverage"}, "the protocol dependability has"),
         ({"name": "upside_down", "range": (1.0, 0.0)}, "from low to high"),
         ({"name": "endless", "range": (0.0, math.inf), "mean_over_objects": True}, "finite range"),

@@ -70,7 +70,7 @@ def add_outliers(
             where = {"model": model, "ood_set": name, "kind": kind, "shift": shift if level else "none"}
             where |= {"level": int(level or 0), "foreign": "tiny" if level else ""}
             gone = (model, name) == failed
-            for metric, value in (("auroc", auroc + 0.02 * place), ("fpr95", 1 - auroc)):
+            for metric, value in (("auroc", auroc + 0.02 * place), ("fpr95_in", 1 - auroc)):
                 numbers = {"value": value, "lo": value - WIDTH, "hi": value + WIDTH}
                 numbers = dict.fromkeys(numbers, math.nan) if gone else numbers
                 size = {"n": 0 if gone else 800, "groups": 0 if gone else 400, "sd": math.nan, "method": "b"}
@@ -221,7 +221,7 @@ def test_both_protocols_stand_on_one_page(tmp_path: Path) -> None:
     top = text[: places[0]]
     assert "The hardest outliers: fog-5, AUROC 0.450 (0.420 to 0.480): it is surer of these outliers" in top
     assert "In-distribution is the positive class. The score is the largest class probability." in text
-    assert "400 images of either side" in text
+    assert "400 in-distribution images and 400 outliers" in text
 
 
 def test_the_score_is_said_model_by_model_where_they_differ(tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_charts_of_outliers_hold_the_values(tmp_path: Path) -> None:
     other = outlier_figures.set_chart(found, facts, "literature", "auroc")["layout"]["xaxis"]["range"]
     assert other == view["layout"]["xaxis"]["range"]
     histogram = outlier_figures.score_histogram(found, "a", "fog-5")["data"]
-    assert histogram[0]["y"] == [0, 10, 20, 30]
-    assert histogram[1]["y"] == [-30, -20, -10, 0]
+    assert histogram[0]["y"] == pytest.approx([0, 1 / 6, 1 / 3, 1 / 2], abs=1e-6)
+    assert histogram[1]["y"] == pytest.approx([-1 / 2, -1 / 3, -1 / 6, 0], abs=1e-6)
 
 
 def test_a_set_that_failed_has_no_value_and_says_why(tmp_path: Path) -> None:
@@ -574,7 +574,7 @@ def test_less_is_better_for_errors_and_orange_is_always_worse() -> None:
     assert heat["z"] == [[-0.05]]
     assert heat["text"] == [["+0.050 ▼"]]
     assert heat["colorscale"][0] == (0.0, "#ea7320")
-    outlier = change("fog-5", 5, 0.05, "regression", metric="fpr95", **OUTLIERS)
+    outlier = change("fog-5", 5, 0.05, "regression", metric="fpr95_in", **OUTLIERS)
     assert comparison.load_comparison(compared(outlier)).changes[0].gain == -0.05
 
 

@@ -228,7 +228,7 @@ def test_a_broken_maker_of_outliers_fails_its_item(name: str, monkeypatch: pytes
 
 
 def test_what_raises_is_a_failed_item_and_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rw.metrics.ranking, "separation", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(rw.metrics.ranking, "separation", lambda *arguments, **options: 1 / 0)
     result = ITEMS["metrics"]["ood.auroc"].run()
     assert (result.status, result.differences) == (FAIL, ())
     assert result.note == "it could not be computed: ZeroDivisionError: division by zero"

@@ -17,7 +17,7 @@ from roadworthy.core.remote import absolute_location
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Graph
 from roadworthy.engine.taking_over import TakenOver, take_over
-from roadworthy.metrics import METRICS, current_name
+from roadworthy.metrics import METRICS
 from roadworthy.plugins import GivenPlugins, replaced_components
 from roadworthy.protocols import find_protocol
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
@@ -45,7 +45,6 @@ def compare_runs(
     a of the first. Runs with plugins need their code: see `open_run`.
     """
     runs = [runs] if isinstance(runs, str | os.PathLike) else runs
-    metrics = None if metrics is None else [current_name(metric) for metric in metrics]
     opened = [open_run(os.fspath(path), plugins=plugins, trust=trust) for path in runs]
     records = [run.record for run in opened]
     _load_plugins_of(opened, records, metrics)

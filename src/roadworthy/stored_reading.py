@@ -12,7 +12,7 @@ from roadworthy.core.errors import from_here
 from roadworthy.core.record import RunRecord
 from roadworthy.core.showing import card, pairs, status, table
 from roadworthy.engine.folder import RunFolder
-from roadworthy.metrics import stored_name
+from roadworthy.metrics import was_added
 from roadworthy.verdict import Failed, failed_parts
 
 
@@ -114,15 +114,14 @@ class Tables(Mapping[str, pd.DataFrame]):
 def follows(table: pd.DataFrame, stored: pd.DataFrame, added_later: Sequence[str] = ()) -> bool:
     """Whether a stored table is this one, made anew from what the run holds.
 
-    A table of an earlier version has its metrics by their former names, and lacks those that were added since, and the
-    columns `added_later`; nothing else may be missing or other.
+    A table of an earlier version lacks the metrics that were added since, and the columns `added_later`; nothing else
+    may be missing or other.
     """
     table = table.drop(columns=[name for name in added_later if name in table and name not in stored])
     if "metric" in table and "metric" in stored:
         known = set(stored["metric"])
-        names = [stored_name(metric, known) for metric in table["metric"]]
-        table = table.assign(metric=[name or "" for name in names])
-        table = table[[name is not None for name in names]].reset_index(drop=True)
+        there = [metric in known or not was_added(metric) for metric in table["metric"]]
+        table = table[there].reset_index(drop=True)
     return same_table(table, stored)
 
 

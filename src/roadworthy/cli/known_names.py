@@ -45,6 +45,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "fpr95_in",
         "fpr95_out",
         "fpr95_right",
+        "fpr95_wrong",
         "interpretation_chance",
         "interpretation_masked",
         "interpretation_place",

@@ -114,17 +114,17 @@ class DamagedFile(InputError):
 
 
 class UnknownName(InputError):
-    """A name that nothing is registered under, with the nearest known one.
+    """A name that nothing is registered under, with the nearest known one, or `hint` in its place.
 
     >>> str(UnknownName("shift", "fogg", ["fog", "rain"]))
     "unknown shift 'fogg': did you mean 'fog'? Known: fog, rain."
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name = kind, name
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f": did you mean {near[0]!r}?" if near else "."
+        hint = hint or (f": did you mean {near[0]!r}?" if near else ".")
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(names) or 'none'}.")
 
 

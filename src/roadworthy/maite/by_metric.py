@@ -50,6 +50,14 @@ class Fpr95Right(SingleMetric):
     metric = "fpr95_right"
 
 
+class Fpr95Wrong(SingleMetric):
+    """Share of right answers rejected by the mildest threshold on confidence that rejects at least 95 % of the wrong
+    answers (the positive class); answers of equal confidence fall on one side. 0 is perfect. It does not exist
+    where all answers are right or all are wrong."""
+
+    metric = "fpr95_wrong"
+
+
 class Brier(SingleMetric):
     """Squared error of the probabilities, summed over classes, averaged over images. 0 is perfect, 2 worst."""
 

@@ -16,15 +16,15 @@ from roadworthy.metrics.calibration import (
 )
 from roadworthy.metrics.chance import ChanceTest, compare_with_chance
 from roadworthy.metrics.correctness import accuracy, confusion_matrix, recall_per_class
-from roadworthy.metrics.error_detection import auroc, fpr95_right
+from roadworthy.metrics.error_detection import auroc, fpr95_right, fpr95_wrong
 from roadworthy.metrics.mce import mean_corruption_error, relative_corruption_error
 from roadworthy.metrics.names import (
-    current_name,
     declare_metrics,
     find_metric,
     higher_is_better,
     metrics_of,
-    stored_name,
+    unknown_metric,
+    was_added,
 )
 from roadworthy.metrics.proper_scores import brier, brier_mean, nll
 from roadworthy.metrics.ranking import binary_auroc
@@ -47,11 +47,11 @@ __all__ = [
     "brier_mean",
     "compare_with_chance",
     "confusion_matrix",
-    "current_name",
     "declare_metrics",
     "ece",
     "find_metric",
     "fpr95_right",
+    "fpr95_wrong",
     "higher_is_better",
     "mean_confidence",
     "mean_corruption_error",
@@ -64,8 +64,9 @@ __all__ = [
     "recall_per_class",
     "relative_corruption_error",
     "reliability",
-    "stored_name",
     "underconfidence",
+    "unknown_metric",
+    "was_added",
 ]
 
 for _module in iter_modules(__path__):

@@ -62,3 +62,25 @@ def fpr95_right(ranked: RankedPair) -> Floats:
     0.5
     """
     return ranked.false_positive_rate
+
+
+@metric(
+    label="FPR95-wrong: right answers rejected",
+    sentence="Share of right answers rejected by the mildest threshold on confidence that rejects at least 95 % of the "
+    "wrong answers (the positive class); answers of equal confidence fall on one side. 0 is perfect. It does not exist "
+    "where all answers are right or all are wrong.",
+    higher_is_better=False,
+    percent=True,
+    why_missing=_one_side_only,
+)
+def fpr95_wrong(answers: Answers, weights: Weights) -> Floats:
+    """Share of right answers rejected where 95 % of the wrong answers (the positive class) are, by their confidence.
+
+    This is FPR95 of error detection: an error is what is to be detected. The threshold is the lowest confidence at or
+    below which at least 95 % of the wrong answers lie; answers of equal confidence are rejected together, and nothing
+    is interpolated. NaN where no answer is wrong, or none is right.
+
+    >>> fpr95_wrong(Answers.from_probabilities([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.45, 0.55]], [0, 0, 0, 0]))
+    0.5
+    """
+    return answers.ranking.reversed.false_positive_rate(weights)

@@ -1,4 +1,4 @@
-"""Metrics by name: those of answers, those that protocols declare, what is derived from them, and former names."""
+"""Metrics by name: those of answers, those that protocols declare, and what is derived from them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,21 @@ from collections.abc import Iterable
 from roadworthy.core.errors import UnknownName
 from roadworthy.metrics.base import DISCOUNTED, DROP, EXPECTED, METRICS, TAKEN, Metric
 
-FORMER_NAMES = {"fpr95": "fpr95_in"}
-"""Names of earlier versions, in stored tables and in criteria, and what the same metric is called now."""
 ADDED = (
-    *("fpr95_out", "fpr95_right"),
+    *("fpr95_out", "fpr95_right", "fpr95_wrong"),
     *("interpretation_chance", "interpretation_masked", "interpretation_place"),
 )
 """Metrics that tables of earlier versions do not have."""
-TAKEN.update({old: f"this is what {new} was called in earlier versions" for old, new in FORMER_NAMES.items()})
 _BY_PROTOCOL: dict[str, tuple[Metric, ...]] = {}
 
 
-def current_name(metric: str) -> str:
-    """The present name of a metric.
+def was_added(metric: str) -> bool:
+    """Whether tables of earlier versions may lack a metric, or the drop of it.
 
-    >>> current_name("fpr95"), current_name("accuracy")
-    ('fpr95_in', 'accuracy')
+    >>> was_added("fpr95_wrong_drop"), was_added("accuracy")
+    (True, False)
     """
-    return FORMER_NAMES.get(metric, metric)
-
-
-def stored_name(metric: str, stored: set[str]) -> str | None:
-    """What a metric is called in a table that holds the metrics `stored`; None where it was added later.
-
-    >>> stored_name("fpr95_in", {"auroc", "fpr95"}), stored_name("fpr95_out", {"auroc", "fpr95"})
-    ('fpr95', None)
-    """
-    if metric in stored:
-        return metric
-    former = next((old for old, new in FORMER_NAMES.items() if new == metric and old in stored), None)
-    return former or (None if metric.removesuffix(DROP) in ADDED else metric)
+    return metric.removesuffix(DROP) in ADDED
 
 
 def declare_metrics(protocol: str, metrics: Iterable[Metric]) -> None:
@@ -69,7 +54,7 @@ def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
     >>> find_metric("accuracy_drop").limits(num_classes=10), find_metric("accuracy_drop").label
     ((-1.0, 1.0), 'Drop of accuracy')
     """
-    name, own = current_name(name), tuple(own)
+    own = tuple(own)
     if name in METRICS and name not in {metric.name for metric in own}:
         return METRICS.get(name)
     declared = [metric for metrics in _BY_PROTOCOL.values() for metric in metrics]
@@ -81,7 +66,23 @@ def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
             return derive(find_metric(name.removesuffix(suffix), own))
     if name.startswith(EXPECTED):
         return find_metric(name.removeprefix(EXPECTED), own).expected()
-    raise UnknownName("metric", name, {*METRICS, *(metric.name for metric in (*own, *declared))})
+    raise unknown_metric(name, {*METRICS, *(metric.name for metric in (*own, *declared))}, own)
+
+
+def unknown_metric(name: str, known: Iterable[str], own: Iterable[Metric] = (), kind: str = "metric") -> UnknownName:
+    """The error for a name that is none of the known metrics: which one comes nearest.
+
+    Where known names go on from this one (`fpr95`), all of them do: they are named with what each means.
+
+    >>> str(unknown_metric("acuracy", ["accuracy", "ece"]))
+    "unknown metric 'acuracy': did you mean 'accuracy'? Known: accuracy, ece."
+    """
+    known = sorted(known)
+    meant = [
+        find_metric(metric, own) for metric in known if metric.startswith(f"{name}_") and not metric.endswith(DROP)
+    ]
+    meanings = [f"{metric.name!r} ({metric.sentence.partition(';')[0].partition('. ')[0]})" for metric in meant]
+    return UnknownName(kind, name, known, f": did you mean {' or '.join(meanings)}?" if meanings else "")
 
 
 def higher_is_better(metric: str) -> bool | None:

@@ -82,7 +82,7 @@ class Ranking:
         return descending, ends, self._positive[descending]
 
     @cached_property
-    def _other(self) -> Ranking:
+    def reversed(self) -> Ranking:
         """The same with the other side as the positive class."""
         return Ranking(-self._score, ~self._positive)
 
@@ -98,8 +98,12 @@ class Ranking:
         """Both of the above for weights (B, n), which are put in order once."""
         return RankedPair(*self._collected(rows, lambda ordered: (self._area(ordered), self._rate(ordered, 0.95))))
 
-    def average_precision(self, rows: Weights) -> Floats:
-        """The area under the precision-recall curve for weights (B, n): see `average_precision`."""
+    def average_precision(self, rows: Weights, *, equal_shares: bool = False) -> Floats:
+        """The area under the precision-recall curve for weights (B, n): see `average_precision`.
+
+        With `equal_shares` the negatives together weigh as much as the positives, in each of the B rows: a score that
+        knows nothing then has 0.5, however many images either side has.
+        """
         if not len(self._score):
             return np.full(len(rows), np.nan)
         descending, ends, of_positive = self._descending
@@ -109,22 +113,22 @@ class Ranking:
             positives = np.cumsum(weights * of_positive, axis=1, dtype=np.float64)
             negatives = np.cumsum(weights, axis=1, dtype=np.float64) - positives
             true, false = (np.take(accepted, ends, axis=1) for accepted in (positives, negatives))
-            retrieved = true + false
+            retrieved = true + (false * ratio(true[:, -1], false[:, -1])[:, None] if equal_shares else false)
             precision = np.divide(true, retrieved, out=np.zeros_like(true), where=retrieved > 0)
             area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
             areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
         return areas
 
-    def separation(self, weights: NDArray[np.floating] | None = None) -> Separation:
+    def separation(self, weights: NDArray[np.floating] | None = None, *, equal_shares: bool = False) -> Separation:
         """All of `separation` for weights None, (n,) or (B, n)."""
         rows = weight_rows(weights, len(self._score))
         area, rate = self.auroc_and_rate(rows)
         return Separation(
             auroc=area,
-            aupr_in=self.average_precision(rows),
-            aupr_out=self._other.average_precision(rows),
+            aupr_in=self.average_precision(rows, equal_shares=equal_shares),
+            aupr_out=self.reversed.average_precision(rows, equal_shares=equal_shares),
             fpr95_in=rate,
-            fpr95_out=self._other.false_positive_rate(rows),
+            fpr95_out=self.reversed.false_positive_rate(rows),
         )
 
     def _collected(self, rows: Weights, measure: Callable[[_Ordered], tuple[Floats, ...]]) -> list[Floats]:
@@ -172,17 +176,25 @@ class _Ordered(NamedTuple):
     lowest: Floats
 
 
-def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.floating] | None = None) -> Separation:
+def separation(
+    scores: ArrayLike,
+    positive: ArrayLike,
+    weights: NDArray[np.floating] | None = None,
+    *,
+    equal_shares: bool = False,
+) -> Separation:
     """How well a score tells positives (high scores) from negatives: AUROC, and both AUPR and FPR95 with either side
     as the positive class: see `Separation`.
 
     scores (n,), positive (n,) bool, weights None, (n,) or (B, n); each field is (B,), NaN where a side is missing.
+    With `equal_shares` both sides weigh the same in AUPR, so that guessing has 0.5; nothing else depends on it.
 
     >>> result = separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True])
     >>> result.fpr95_in, result.fpr95_out.round(4)
     (array([1.]), array([0.3333]))
     """
-    return Ranking(np.asarray(scores, dtype=np.float64), np.asarray(positive)).separation(weights)
+    ranking = Ranking(np.asarray(scores, dtype=np.float64), np.asarray(positive))
+    return ranking.separation(weights, equal_shares=equal_shares)
 
 
 @dataclass(frozen=True)

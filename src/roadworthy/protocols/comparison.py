@@ -18,7 +18,7 @@ import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
-from roadworthy.metrics import METRICS, Metric, find_metric, metrics_of
+from roadworthy.metrics import METRICS, Metric, find_metric, metrics_of, unknown_metric
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
 from roadworthy.protocols.table_specs import CHANGE_COLUMNS
@@ -123,7 +123,9 @@ def _refusal(name: str, known: Iterable[str]) -> InputError:
         return InputError(
             f"runs cannot be compared by {name}: the protocol {owners[0].name}, which measures it, {what}"
         )
-    return UnknownName("metric to compare by", name, known)
+    return unknown_metric(
+        name, known, [metric for protocol in protocols for metric in protocol.metrics], "metric to compare by"
+    )
 
 
 def load_systems(

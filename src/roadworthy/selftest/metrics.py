@@ -88,7 +88,7 @@ def _of_answers() -> Iterator[Item]:
 
     for name in ("accuracy", "auroc", "brier", "brier_mean", "nll"):
         yield _item(name, f"metrics:{name}", measure)
-    for name in ("ece", "mean_confidence", "overconfidence", "underconfidence", "fpr95_right"):
+    for name in ("ece", "mean_confidence", "overconfidence", "underconfidence", "fpr95_right", "fpr95_wrong"):
         yield _item(name, f"metrics:{name}", measure)
     yield _item("localization.ece_adaptive", "metrics.calibration:ece_adaptive", measure)
     yield _item("localization.ece_classwise", "metrics.class_probabilities:ece_classwise", measure)
@@ -110,13 +110,17 @@ def _of_boxes() -> Iterator[Item]:
 
 
 def _of_scores() -> Iterator[Item]:
-    def field(name: str, separation: Any) -> Values:
-        result = separation(inputs.SCORES, np.array(inputs.INSIDE, bool))
+    def field(name: str, protocol: str, separation: Any) -> Values:
+        inside = np.array(inputs.INSIDE, bool)
+        if protocol == "ood":  # ten images: six inside, four outside
+            result = separation(inputs.SCORES[:10], inside[:10], equal_shares=True)
+        else:
+            result = separation(inputs.SCORES, inside)
         return {"value": getattr(result, name)[0]}
 
     for protocol, fields in SEPARATION.items():
         for name in fields:
-            yield _item(f"{protocol}.{name}", "metrics.ranking:separation", partial(field, name))
+            yield _item(f"{protocol}.{name}", "metrics.ranking:separation", partial(field, name, protocol))
 
     def area(risk_coverage: Any) -> Values:
         return {"value": risk_coverage(inputs.SCORES, np.array(inputs.INSIDE) == 0).area}

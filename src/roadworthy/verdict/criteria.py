@@ -21,7 +21,6 @@ from pydantic import (
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import check_no_nul, explain, read_yaml
-from roadworthy.metrics import current_name
 from roadworthy.verdict.questions import question_in_settings
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
@@ -66,7 +65,7 @@ class Criterion(OneThreshold, BaseModel):
     `hazard` is what can happen where it does not hold, `triggering_condition` what of the scene brings it about.
     `question` names the question of an approval that it helps to answer (`verdict.questions`). With
     `against="baseline"` the threshold is on how much worse the metric is than in the baseline run, on the same objects:
-    positive is worse, whichever way the metric goes. A metric may be named as in an earlier version (`fpr95`).
+    positive is worse, whichever way the metric goes.
 
     >>> Criterion(id="REQ-12", metric="accuracy", where={"shift": "fog"}, at_least=0.95).over
     'each'
@@ -75,7 +74,7 @@ class Criterion(OneThreshold, BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[str, Field(min_length=1)]
-    metric: Annotated[str, AfterValidator(current_name)]
+    metric: str
     where: dict[str, Any] = {}
     over: Literal["each", "worst", "pooled"] = "each"
     at_least: Threshold | None = None

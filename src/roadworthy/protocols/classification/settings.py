@@ -16,6 +16,7 @@ from roadworthy.metrics import (
     brier_mean,
     ece,
     fpr95_right,
+    fpr95_wrong,
     mean_confidence,
     nll,
     overconfidence,
@@ -30,7 +31,7 @@ from roadworthy.shifts import THESIS_SHIFTS
 
 METRICS = (
     *(accuracy, auroc, brier, brier_mean, ece, nll, mean_confidence),
-    *(overconfidence, underconfidence, fpr95_right),
+    *(overconfidence, underconfidence, fpr95_right, fpr95_wrong),
 )
 """The metrics of every study, in the order of the table."""
 

@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError
 from roadworthy.core.grouping import grouped
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics import METRICS as REGISTERED
-from roadworthy.metrics import Answers, Metric, find_metric
+from roadworthy.metrics import Answers, Metric, find_metric, unknown_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
@@ -395,7 +395,7 @@ def check_metric(criterion: Criterion, metrics: Sequence[Metric]) -> None:
                 "is better"
             )
         advice = f" Ask for it with `metrics='{name}'` (under {NAME} in a study)." if name in REGISTERED else ""
-        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, known)}{advice}")
+        raise InputError(f"criterion {criterion.id}: {unknown_metric(criterion.metric, known, metrics)}{advice}")
 
 
 def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.metrics import find_metric
+from roadworthy.metrics import find_metric, unknown_metric
 from roadworthy.protocols.monitoring.evaluation import metrics_of
 from roadworthy.protocols.monitoring.metrics import ACCURACY, EVENT_METRICS, ID_METRICS, METRICS
 from roadworthy.protocols.monitoring.names import (
@@ -96,7 +96,7 @@ def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, A
     if criterion.metric in NOT_JUDGED:
         raise InputError(f"criterion {criterion.id}: {criterion.metric} {NOT_JUDGED[criterion.metric]}")
     if criterion.metric not in names:
-        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
+        raise InputError(f"criterion {criterion.id}: {unknown_metric(criterion.metric, names, METRICS)}")
     chosen = [*conditions_of(criterion.metric, context)]
     known = [column for column in CONDITIONS if any(column in condition for condition in chosen)]
     usual = {"view": usual_view(criterion.metric), "part": TEST if "part" in known and len(known) == 2 else STREAM}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.metrics import find_metric
+from roadworthy.metrics import find_metric, unknown_metric
 from roadworthy.protocols.od_test import metrics
 from roadworthy.protocols.od_test.means import mean_columns, once_per_domain
 from roadworthy.protocols.od_test.names import DISTANCE, FAR, METRICS, NAME, NEAR, TRIPLE
@@ -79,7 +79,7 @@ def measure(
 def check_criterion(criterion: Criterion, subject_columns: Sequence[str] = ("source",)) -> None:
     """Refuse a criterion that speaks of what an OD-test does not measure; subjects are told apart by these columns."""
     if criterion.metric not in METRICS:
-        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
+        raise InputError(f"criterion {criterion.id}: {unknown_metric(criterion.metric, METRICS, metrics.METRICS)}")
     known = (*subject_columns, *TRIPLE[1:], DISTANCE)
     for key in criterion.where:
         if key not in {*known, "protocol"}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from roadworthy.metrics import Metric
-from roadworthy.protocols.ood.metrics import AUPR_IN, AUPR_OUT, FPR95_IN, FPR95_OUT
+from roadworthy.protocols.ood.metrics import FPR95_IN, FPR95_OUT
 
 ACCURACY = Metric(
     "accuracy",
@@ -31,6 +31,20 @@ AUROC = Metric(
     label="AUROC",
     sentence="The chance that an image of the source (the positive class) has a higher score than an outlier; ties "
     "count half. 1 is perfect, 0.5 is guessing. No threshold is involved. Higher is better.",
+    higher_is_better=True,
+)
+AUPR_IN = Metric(
+    "aupr_in",
+    label="AUPR-in",
+    sentence="Area under precision and recall, images of the source as the positive class; all images count alike, so "
+    "guessing has the share of images of the source.",
+    higher_is_better=True,
+)
+AUPR_OUT = Metric(
+    "aupr_out",
+    label="AUPR-out",
+    sentence="Area under precision and recall, outliers as the positive class; all images count alike, so guessing has "
+    "the share of outliers.",
     higher_is_better=True,
 )
 METRICS = (ACCURACY, EXPECTED_COST, AUROC, AUPR_IN, AUPR_OUT, FPR95_IN, FPR95_OUT)

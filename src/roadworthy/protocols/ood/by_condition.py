@@ -1,7 +1,4 @@
-"""Outliers by the user's conditions: every set against the in-distribution images that show one value.
-
-Both sides are as many, as everywhere: of the larger one those whose ids have the smallest hashes.
-"""
+"""Outliers by the user's conditions: every set against the in-distribution images that show one value."""
 
 from __future__ import annotations
 

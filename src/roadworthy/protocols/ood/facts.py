@@ -290,9 +290,18 @@ def headline(outliers: Outliers, facts: Facts) -> list[str]:
 
 
 def sizes(outliers: Outliers) -> str:
-    """How many images the sets hold of either side: those of all sets where they are equal, else a range."""
-    counts = sorted({cell.n // 2 for cell in outliers.cells.values() if cell.n})
-    if not counts:
+    """How many images of either side the figures of a set are of: one number where all sets have as many, else a range.
+
+    The table counts both sides together; scores, of all repeats, say which share of them is inside.
+    """
+    sides = []
+    for key, bins in outliers.histograms.items():
+        inside, outside = sum(own.inside for own in bins), sum(own.outside for own in bins)
+        images = outliers.cell(*key).n
+        shown = round(images * inside / (inside + outside)) if images else 0
+        sides.append((shown, images - shown))
+    if not sides:
         return "no images"
-    largest = whole(counts[-1])
-    return f"{largest} images" if len(counts) == 1 else f"{whole(counts[0])} to {largest} images"
+    ranges = [sorted({min(counts), max(counts)}) for counts in zip(*sides, strict=True)]
+    inside_words, outside_words = (" to ".join(map(whole, ends)) for ends in ranges)
+    return f"{inside_words} in-distribution images and {outside_words} outliers"

@@ -71,24 +71,28 @@ def _range(outliers: Outliers, metric: str) -> list[float]:
 
 
 def score_histogram(outliers: Outliers, model: str, name: str) -> drawing.View:
-    """How the scores of both sides lie: in-distribution images upwards, outliers downwards."""
+    """How the scores of both sides lie, as shares of a side: in-distribution images upwards, outliers downwards."""
     bins = outliers.histograms.get((model, name), ())
-    sides = (("in-distribution", INSIDE, [b.inside for b in bins]), ("outliers", OUTSIDE, [-b.outside for b in bins]))
+    sides = (
+        ("in-distribution", INSIDE, 1, [b.inside for b in bins]),
+        ("outliers", OUTSIDE, -1, [b.outside for b in bins]),
+    )
+    shares = [[count / (sum(counts) or 1) for count in counts] for _, _, _, counts in sides]
     traces = [
         drawing.trace(
             "bar",
             [
-                f"score {b.start:.2f} to {b.end:.2f}: {plural(abs(count), 'image')} {side}"
-                for b, count in zip(bins, counts, strict=True)
+                f"score {b.start:.2f} to {b.end:.2f}: {plural(count, 'image')} {side}, {share:.1%}"
+                for b, count, share in zip(bins, counts, of_side, strict=True)
             ],
             x=[drawing.plain((b.start + b.end) / 2) for b in bins],
-            y=counts,
+            y=[drawing.plain(sign * share) for share in of_side],
             width=[drawing.plain(0.94 * (b.end - b.start)) for b in bins],
             marker={"color": colour},
         )
-        for side, colour, counts in sides
+        for (side, colour, sign, counts), of_side in zip(sides, shares, strict=True)
     ]
-    most = max((abs(count) for _, _, counts in sides for count in counts), default=1) or 1
+    most = max((share for of_side in shares for share in of_side), default=0) or 1
     layout = drawing.layout_of(height=240, margin={"l": 46, "r": 8, "t": 8, "b": 40}) | {"barmode": "overlay"}
     title = drawing.axis_title("score")
     ends: list[float | None] = [0, 1]
@@ -96,13 +100,13 @@ def score_histogram(outliers: Outliers, model: str, name: str) -> drawing.View:
         ends = [drawing.plain(bins[0].start), drawing.plain(bins[-1].end)]
     layout["xaxis"] = {"range": ends, "nticks": 6, "fixedrange": True, "zeroline": False, "title": title}
     layout["yaxis"] = {
-        "range": [-1.08 * most, 1.08 * most],
+        "range": [drawing.plain(-1.08 * most), drawing.plain(1.08 * most)],
         "tickmode": "array",
-        "tickvals": [-most, 0, most],
-        "ticktext": [str(most), "0", str(most)],
+        "tickvals": [drawing.plain(-most), 0, drawing.plain(most)],
+        "ticktext": [f"{most:.0%}", "0", f"{most:.0%}"],
         "gridcolor": drawing.GRID,
         "zerolinecolor": drawing.MUTED,
         "fixedrange": True,
-        "title": drawing.axis_title("images"),
+        "title": drawing.axis_title("share"),
     }
     return drawing.view(drawing.text(name), traces, layout)

@@ -14,13 +14,15 @@ AUROC = Metric(
 AUPR_IN = Metric(
     "aupr_in",
     label="AUPR-in",
-    sentence="Area under precision and recall, in-distribution images as the positive class.",
+    sentence="Area under precision and recall, in-distribution images as the positive class; both sides weigh the "
+    "same, however many images they have. 1 is perfect, 0.5 is guessing.",
     higher_is_better=True,
 )
 AUPR_OUT = Metric(
     "aupr_out",
     label="AUPR-out",
-    sentence="Area under precision and recall, outliers as the positive class.",
+    sentence="Area under precision and recall, outliers as the positive class; both sides weigh the same, however many "
+    "images they have. 1 is perfect, 0.5 is guessing.",
     higher_is_better=True,
 )
 FPR95_IN = Metric(
@@ -35,7 +37,8 @@ FPR95_OUT = Metric(
     "fpr95_out",
     label="FPR95-out: in-distribution rejected",
     sentence="Share of in-distribution images rejected by the mildest threshold that rejects at least 95 % of the "
-    "outliers (the positive class); images of equal score fall on one side. 0 is perfect.",
+    "outliers (the positive class); images of equal score fall on one side. 0 is perfect. OpenOOD and "
+    "outlier exposure call this FPR95.",
     higher_is_better=False,
     percent=True,
 )

@@ -116,6 +116,6 @@ class OutOfDistribution(base.Protocol):
 
     def evidence(self, part: base.Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases say, set by set; `resamples` are drawn, the usual number unless given."""
-        monitor = part.settings.monitor if part.settings else None
-        drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
-        return Evidence(part.cases, part.class_names, monitor, **drawing, breakdown=part.context)
+        settings = part.settings or Settings()
+        drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples, "sides": settings.sides}
+        return Evidence(part.cases, part.class_names, settings.monitor, **drawing, breakdown=part.context)

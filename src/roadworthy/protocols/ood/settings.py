@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -18,6 +18,8 @@ from roadworthy.shifts import THESIS_SHIFTS
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")
 DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")
+Sides = Literal["all", "equal"]
+"""How many images of either side count: all, or of the larger side only as many as the smaller one has."""
 KINDS = ("literature", "derived", "transformed", GAN)
 """Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides; drawn."""
 
@@ -59,15 +61,18 @@ class Settings(OutlierSide):
     monitor     the label of a monitor of the study whose score takes the place of the model's own
     conditions  the condition columns of the test data that figures are broken down by (default: all that can be; []
                 none)
+    sides       `all` images of both sides, or `equal` numbers, as in the thesis: of the larger side those whose ids
+                have the smallest hashes, the same ones in every figure
     """
 
     repeats: Annotated[int, Field(ge=1)] = 1
     monitor: str | None = None
     conditions: ConditionChoices | None = None
+    sides: Sides = "all"
 
     @model_serializer(mode="wrap")
     def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study that names no monitor and no conditions is stored as it was before they could be named."""
+        """A study that names no monitor, conditions or sides is stored as it was before they could be named."""
         content: dict[str, Any] = handler(self)
-        added = ("monitor", "conditions")
-        return {name: value for name, value in content.items() if value is not None or name not in added}
+        added = {"monitor": None, "conditions": None, "sides": "all"}
+        return {name: value for name, value in content.items() if name not in added or value != added[name]}

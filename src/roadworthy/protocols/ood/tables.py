@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +15,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError
 from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import unknown_metric
 from roadworthy.metrics.ranking import Ranking, Separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
@@ -34,6 +36,7 @@ from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import training_of
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.set_keys import SetKey
+from roadworthy.protocols.ood.settings import Sides
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.statistics import Estimate, GroupBootstrap
 from roadworthy.statistics.estimates import (
@@ -57,7 +60,7 @@ BINS = 20
 
 @dataclass(frozen=True)
 class Mixture:
-    """Both sides of one set in one repeat, equally many: scores, which are in-distribution, and their objects.
+    """Both sides of one set in one repeat: scores, which are in-distribution, and their objects.
 
     `rows` are those of the images in the readouts of their side.
     """
@@ -98,9 +101,11 @@ class Evidence(base.Evidence):
         workers: int = 1,
         resamples: int | None = None,
         breakdown: Breakdown | None = None,
+        sides: Sides = "all",
     ) -> None:
         self.class_names, self.slicing = class_names, Slicing(breakdown or Breakdown(), cases)
         self.drawing: dict[str, Any] = {"monitor": monitor, "seed": seed, "workers": workers, "resamples": resamples}
+        self.drawing["sides"] = sides
         self.cases = cases = with_scores([case for case in cases if not is_of_data(case)])
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
@@ -129,7 +134,7 @@ class Evidence(base.Evidence):
                 separations: list[Separation] = []
                 mixtures = []
                 for one, other in pairs:
-                    mixture = mix(one.load(), other.load())
+                    mixture = mix(one.load(), other.load(), sides)
                     if bootstrap is None or bootstrap[0] != mixture.groups:
                         drawn = bounding_bootstrap(mixture.groups, resamples or RESAMPLES, seed)
                         bootstrap = mixture.groups, drawn
@@ -240,7 +245,7 @@ class Evidence(base.Evidence):
         asked = asked_sets(self.keys, self.gan_keys, criterion)
         wanted = measured.where.items()
         key = next(key for key in asked if all(getattr(key, name) == value for name, value in wanted))
-        return decide(self.pairs(key), mix, self.class_names, criterion)
+        return decide(self.pairs(key), partial(mix, sides=self.drawing["sides"]), self.class_names, criterion)
 
     def measurement(self, key: SetKey, criterion: Criterion, confidence: float) -> Measurement:
         """What a criterion is told of a set, or of a single GAN."""
@@ -364,7 +369,7 @@ def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[in
 def _separations(mixture: Mixture, bootstrap: GroupBootstrap) -> Separation:
     """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
     ranking = Ranking(np.asarray(mixture.scores, np.float64), mixture.inside)
-    parts = [ranking.separation(), *map(ranking.separation, bootstrap.chunks())]
+    parts = [ranking.separation(weights, equal_shares=True) for weights in (None, *bootstrap.chunks())]
     return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
 
 
@@ -404,25 +409,25 @@ def _edges(mixtures: Sequence[Mixture]) -> NDArray[np.float64]:
     return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
 
-def mix(inside: Readouts, outside: Readouts) -> Mixture:
-    """Equal numbers of both sides; of the larger one those whose ids have the smallest hashes."""
-    count = min(len(inside.ids), len(outside.ids))
-    one, other = _chosen(inside.ids, count), _chosen(outside.ids, count)
+def mix(inside: Readouts, outside: Readouts, sides: Sides = "all") -> Mixture:
+    """Both sides of a set. Where they are to be `equal`, of the larger one those whose ids have the smallest hashes."""
+    most = min(len(inside.ids), len(outside.ids)) if sides == "equal" else max(len(inside.ids), len(outside.ids))
+    one, other = _chosen(inside.ids, most), _chosen(outside.ids, most)
     own = inside.certainty is not None and outside.certainty is not None
     scores = np.concatenate([_scores(inside, own)[one], _scores(outside, own)[other]])
     groups = tuple(inside.groups[row] for row in one) + tuple(outside.groups[row] for row in other)
-    return Mixture(scores, np.arange(2 * count) < count, groups, own, (*one, *other))
+    return Mixture(scores, np.arange(len(scores)) < len(one), groups, own, (*one, *other))
 
 
 def _scores(readouts: Readouts, own: bool) -> NDArray[np.float64]:
     return readouts.certainty if own and readouts.certainty is not None else readouts.answers.confidence
 
 
-def _chosen(ids: Sequence[str], count: int) -> list[int]:
-    if count == len(ids):
-        return list(range(count))
+def _chosen(ids: Sequence[str], most: int) -> list[int]:
+    if len(ids) <= most:
+        return [*range(len(ids))]
     hashes = [hashlib.sha256(image_id.encode()).digest() for image_id in ids]
-    return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:count])
+    return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:most])
 
 
 def gan_keys(cases: Sequence[KnownCase]) -> list[GanKey]:
@@ -440,7 +445,7 @@ def asked_sets(
     """
     label = f"criterion {criterion.id}"
     if criterion.metric not in metrics:
-        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, metrics)}")
+        raise InputError(f"{label}: {unknown_metric(criterion.metric, metrics, METRICS)}")
     if criterion.over == "pooled":
         raise InputError(f"{label}: sets of outliers cannot be pooled: ask for each or worst")
     if "gan" in criterion.where:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError
 from roadworthy.core.types import UNDISTURBED
+from roadworthy.metrics import unknown_metric
 from roadworthy.protocols.base import KnownCase, matching
 from roadworthy.protocols.monitor_scores import HELD_OUT, MONITOR, SHOWN
 from roadworthy.protocols.ood.gan_bounds import GanKey
@@ -71,7 +72,7 @@ def asked(
     """What a criterion asks for: sets of outliers (or single GANs) by one metric, conditions by the others."""
     names = [metric.name for metric in METRICS]
     if criterion.metric not in names:
-        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
+        raise InputError(f"criterion {criterion.id}: {unknown_metric(criterion.metric, names, METRICS)}")
     if criterion.metric == ACCEPTED_OUTLIER.name:
         return asked_sets(sets, gans, criterion, [ACCEPTED_OUTLIER.name])
     return asked_conditions(conditions, criterion)
