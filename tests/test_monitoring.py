@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
 from typer.testing import CliRunner
 
@@ -20,13 +21,15 @@ import samples
 from roadworthy.api import compare_runs
 from roadworthy.cli import app
 from roadworthy.core.errors import InputError
-from roadworthy.core.roles import Model
+from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine.progress import no_progress
 from roadworthy.executing import execute
 from roadworthy.monitors import Monitor
 from roadworthy.opening import Given
 from roadworthy.preparing import prepare
+from roadworthy.protocols.monitoring import benchmarks as monitoring_benchmarks
 from roadworthy.protocols.monitoring.courses import median_interval, poisson_interval
 from roadworthy.protocols.monitoring.metrics import METRICS
 from roadworthy.protocols.monitoring.names import KINDS, VIEWS
@@ -478,6 +481,39 @@ def test_another_ratio_order_or_threshold_asks_no_model(data: dict[str, Any], tm
     for name, table in before.items():
         pd.testing.assert_frame_equal(same.tables[name], table)
     assert same.verify() == []
+
+
+def test_a_case_of_images_that_were_drawn_one_by_one_is_not_taken_over(
+    data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a limit draws is data with a fingerprint of its own: a run of the former draw is asked anew."""
+    model, content = CountingColours(), study(data, benchmarks={"noise": BENCHMARKS["noise"]}, limit=20)
+    content |= {"models": {"counting": "<counting>"}, "monitors": {"msp": {}}}
+    content["data"] = {"test": data["films"], "validation": data["validation"]}
+
+    def objects_and_asked() -> tuple[int, int]:
+        prepared = prepare(
+            parse_study(content, "study"),
+            given=Given(models={"counting": model}),
+            accept_chance=True,
+            rehearse=False,
+            progress=no_progress,
+        )
+        before = model.asked
+        run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+        assert run.verify() == []
+        return int(run.tables["monitoring_sets"].set_index("benchmark").loc["noise", "objects"]), model.asked - before
+
+    def by_image(dataset: Dataset, purpose: str, seed: int) -> NDArray[np.intp]:
+        return np.argsort([rng.random() for rng in Streams(purpose, seed).each(dataset.ids)], kind="stable")
+
+    with monkeypatch.context() as former:
+        former.setattr(monitoring_benchmarks, "rows_in_rounds", by_image)
+        objects, asked = objects_and_asked()
+    assert objects < 20
+    assert asked >= 60
+    assert objects_and_asked() == (20, asked), "three sets of 20 images, as before"
+    assert objects_and_asked() == (20, 0)
 
 
 def test_two_sources_and_what_they_do_not_meet(data: dict[str, Any], tmp_path: Path) -> None:

@@ -97,13 +97,13 @@ def export_monitor(
         raise InputError(f"the run did not test monitor {monitor}: {context.left_out[monitor]}")
     if monitor not in context.monitors:
         raise UnknownName("monitor of the run", monitor, context.monitors)
-    cases, note = evidence.monitor_cases(name, monitor), context.monitors[monitor]
-    watched = watch(monitor, note, cases, evidence.scenes(name), (), evidence.settings, evidence.seed)
+    cases = evidence.monitor_cases(name, monitor)
+    watched = watch(monitor, context, cases, evidence.scenes(name), (), evidence.settings, evidence.seed)
     if isinstance(watched, str):
         raise InputError(f"monitor {monitor} on model {name} has no threshold in the run: {watched}")
     valid = evidence.scenes(name).answered(VALID)
     assert not isinstance(valid, str)
-    calibrated = open_watcher(monitor, note, cases, valid, evidence.settings, evidence.seed).calibrated
+    calibrated = open_watcher(monitor, context, cases, valid, evidence.settings, evidence.seed).calibrated
     bench, entry, base = _open_bench(opened, part_source, name, plugins, trust, unpickle, progress)
     guard = Guard(
         _load(bench.models[name], opened.folder, record),

@@ -168,7 +168,10 @@ def _limited(dataset: OpenedDataset, opening: Opening) -> OpenedDataset:
     """At most so many images of a data set as the opening says, spread over its classes and groups."""
     if opening.limit is None or opening.limit >= len(dataset):
         return dataset
-    return Subset(dataset, rows_over_classes(dataset.table, opening.limit, opening.seed).tolist())
+    rows = rows_over_classes(dataset.table, opening.limit, opening.seed)
+    part = Subset(dataset, rows.tolist())
+    part.table = dataset.table.limited(rows)
+    return part
 
 
 def _default_name(spec: Spec) -> str:

@@ -54,7 +54,7 @@ class ArrayDataset(OpenedDataset):
         self._stored = np.array(images.shape[1:3], dtype=np.int64)
         self._hashes = np.zeros((len(rows), hashlib.sha256().digest_size), np.uint8)
         self._is_hashed = np.zeros(len(rows), np.bool_)
-        self.name, self.notes, self.table = opening.name, tuple(notes), table.take(rows)
+        self.name, self.notes, self.table = opening.name, tuple(notes), table.limited(rows)
         self.class_names, self.channels = table.class_names, images.shape[3]
         if self.table.boxes is not None:
             check_boxes_inside(self.table.boxes, self._stored[None], self.ids)

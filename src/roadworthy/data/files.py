@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -82,7 +82,8 @@ class FileDataset(OpenedDataset):
     channels = 3
 
     def __init__(self, listing: Listing, opening: Opening) -> None:
-        listing = listing.take(rows_over_classes(listing.table, opening.limit, opening.seed))
+        rows_taken = rows_over_classes(listing.table, opening.limit, opening.seed)
+        listing = replace(listing.take(rows_taken), table=listing.table.limited(rows_taken))
         self._keep(listing)
         self._hashes: dict[str, str] = {}
         self._fast: set[str] = set()

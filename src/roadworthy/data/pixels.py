@@ -93,7 +93,7 @@ class PixelDataset(OpenedDataset):
         self._spool, self._rows = spool, rows
         self._shapes = np.array(shapes, dtype=np.int64).reshape(-1, 3)[rows]
         self.channels = int(self._shapes[:, 2].max())
-        self.name, self.notes, self.table = opening.name, tuple(notes), table.take(rows)
+        self.name, self.notes, self.table = opening.name, tuple(notes), table.limited(rows)
         self.class_names = table.class_names
         self._hashes: dict[str, str] = {}
         if self.table.boxes is not None:

@@ -47,7 +47,7 @@ class Relabelled(OpenedDataset):
         self.name, self.size, self.channels, self.class_names = opened.name, opened.size, opened.channels, ordered
         labels = np.array([index_of.get(name, -1) for name in targets], dtype=np.int64)[opened.labels]
         table = opened.table
-        self.table = Table(table.ids, labels, ordered, table.groups, table.boxes, table.conditions)
+        self.table = Table(table.ids, labels, ordered, table.groups, table.boxes, table.conditions, table.over_classes)
         outdated = set(table.notes())
         self.notes = (*self.table.notes(), *(note for note in opened.notes if note not in outdated))
         self.bad_images = opened.bad_images

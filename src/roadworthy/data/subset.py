@@ -93,6 +93,7 @@ class Mirrored(OpenedDataset):
             labels=np.tile(data.labels, 2),
             class_names=data.class_names,
             groups=(*data.groups, *data.groups),
+            over_classes=data.table.over_classes,
         )
 
     def batch(self, rows: slice | Sequence[int]) -> Batch:
@@ -124,17 +125,47 @@ class Mirrored(OpenedDataset):
 def rows_over_classes(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
     """Rows, in order, of at most `limit` images: as many of each class as can be, of as many groups as can be.
 
-    Every class gives one image in turn, until it has no more; a class gives a second image of a group only when every
-    group of it has given one. The seed and the image ids decide which; a larger limit adds to a smaller.
+    Every class gives one image in turn, until it has no more; within it, images are drawn in rounds (`object_rounds`).
+    The seed and the names of images and groups decide which; a larger limit adds to a smaller. Such images show
+    another mix of classes than the whole: see `Table.limited`.
     """
     n = len(table.ids)
     if limit is None or limit >= n:
         return np.arange(n, dtype=np.int64)
-    drawn = np.array([rng.random() for rng in Streams("limit", seed).each(table.ids)])
-    _, group = _numbered(table.groups)
-    within_group = _rank(group * len(table.class_names) + table.labels, drawn)
-    within_class = _rank(table.labels, within_group, drawn)
-    return np.sort(np.lexsort((drawn, within_class))[:limit])
+    rounds, drawn = object_rounds(table.ids, table.groups, "limit", seed, labels=table.labels)
+    within_class = _rank(table.labels, rounds, drawn)
+    return np.sort(np.lexsort((table.labels, drawn, within_class))[:limit])
+
+
+def rows_in_rounds(dataset: Dataset, purpose: str, seed: int) -> NDArray[np.int64]:
+    """All rows in the order in which a limit takes them: one image of every object in a random order, then a second of
+    each in that order, and so on. The first n rows are n objects drawn at random, however many images each has.
+
+    >>> from roadworthy.data import BuiltinDataset
+    >>> signs = BuiltinDataset("signs", n=70)
+    >>> len({*signs.groups}), len({signs.groups[row] for row in rows_in_rounds(signs, "limit", 0)[:14]})
+    (14, 14)
+    """
+    rounds, drawn = object_rounds(dataset.ids, dataset.groups, purpose, seed)
+    return np.lexsort((drawn, rounds))
+
+
+def object_rounds(
+    ids: Sequence[str], groups: Sequence[str], purpose: str, seed: int, labels: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For every image the round (N,) in which its object gives it, and the draw of its object (N,), uniform on [0, 1).
+
+    A draw of images would take an object the sooner the more images it has, and what is then said of objects would be
+    said of those with many. With labels (N,), an object of several classes gives the images of each class by itself.
+    Names decide, never the order of the rows.
+    """
+    names, group = _numbered(groups)
+    drawn = np.array([rng.random() for rng in Streams(purpose, seed).each(names)])
+    image_drawn = np.zeros(len(ids))
+    if len(names) < len(ids):
+        image_drawn = np.array([rng.random() for rng in Streams(f"{purpose}: images", seed).each(ids)])
+    of = group if labels is None else group * (int(labels.max()) + 1) + labels
+    return _rank(of, image_drawn), drawn[group]
 
 
 def _rank(of: NDArray[np.int64], *by: NDArray[Any]) -> NDArray[np.int64]:

@@ -23,6 +23,9 @@ _MOST_CLASSES = 1_000_000
 class Table:
     """Rows that correspond: ids (unique), labels (N,), groups, boxes (N, 4) in stored pixels, conditions (N,) each.
 
+    `over_classes` says that a limit took them, as many of each class as can be (`rows_over_classes`): their mix of
+    classes is not that of the whole.
+
     >>> Table(ids=("a", "b"), labels=np.array([0, 2]), class_names=("x", "y"), groups=("a", "b"))
     Traceback (most recent call last):
     roadworthy.core.errors.InputError: label 2 of image 'b' has no class: there are 2 class names
@@ -34,6 +37,7 @@ class Table:
     groups: tuple[str, ...]
     boxes: NDArray[np.float32] | None = None
     conditions: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    over_classes: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.ids)
@@ -69,6 +73,10 @@ class Table:
             boxes=None if self.boxes is None else self.boxes[rows],
             conditions={name: column[rows] for name, column in self.conditions.items()},
         )
+
+    def limited(self, rows: NDArray[np.int64]) -> Table:
+        """The rows that a limit takes over classes, which is noted where these are not all."""
+        return replace(self.take(rows), over_classes=self.over_classes or len(rows) < len(self.ids))
 
     def digest(self) -> str:
         """SHA-256 of every value, in order."""

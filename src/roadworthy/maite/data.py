@@ -62,7 +62,7 @@ class Dataset(OpenedDataset):
         self.form = rows.pixels.form(range, f"data set {self.name}")
         table, notes = rows.table(_class_names(data.metadata, rows, opening, self.name))
         self._rows = rows_over_classes(table, opening.limit, opening.seed)
-        self.table = table.take(self._rows)
+        self.table = table.limited(self._rows)
         self._hashes = [rows.hashes[row] for row in self._rows]
         self._sizes = np.array(rows.sizes, np.int64).reshape(-1, 2)[self._rows]
         self.class_names, self.channels = table.class_names, rows.channels

@@ -37,7 +37,7 @@ from roadworthy.models import align, load_model
 from roadworthy.models.signals import PART, OnePass, Signals
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor
-from roadworthy.monitors.id_calibration import calibrate_inside
+from roadworthy.monitors.id_calibration import calibrate_inside, note_of_mix
 from roadworthy.monitors.id_threshold import IdRule, IdThreshold
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned, Rep
@@ -155,7 +155,10 @@ class Guard:
         fitted = settings.build(loaded, train)
         rows, predictions = _readings(fitted, loaded, validation)
         groups = np.asarray(validation.groups)
-        calibrated = calibrate_inside(fitted, rows, groups, rule or IdRule(), predictions=predictions, seed=seed)
+        mix = note_of_mix(validation)
+        calibrated = calibrate_inside(
+            fitted, rows, groups, rule or IdRule(), predictions=predictions, seed=seed, note=mix
+        )
         return cls(
             loaded,
             fitted,

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset
+from roadworthy.data.base import OpenedDataset
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import checked_arrays, checked_rows
 from roadworthy.monitors.fitted import FittedMonitor
@@ -44,11 +46,13 @@ def calibrate_inside(
     *,
     predictions: ArrayLike | None = None,
     seed: int = 0,
+    note: str = "",
 ) -> IdCalibration:
     """Tune a monitor on representations (n, D) of in-distribution images, and find its threshold by a rule.
 
     groups       the objects of the images (n,);  predictions: predicted classes (n,), for a threshold per class
     seed         of the halves and of the draw of one image per object, both for rule conformal
+    note         what must be known of the images, which becomes part of the threshold's reason: see `note_of_mix`
 
     Rule conformal with a monitor that learns something in `tune` halves the objects: see `object_halves`. The reason of
     the threshold says so.
@@ -85,14 +89,29 @@ def calibrate_inside(
         own=monitor.own_threshold,
         seed=seed,
     )
+    learned = ""
     if len(found_on) < len(inside):
         number = len(np.unique(objects))
-        note = (
+        learned = (
             f"the monitor learns from {number - threshold.objects:,} of {number:,} validation objects, and the "
             "threshold is found on the others"
         )
-        threshold = replace(threshold, reason="; ".join(filter(None, [threshold.reason, note])))
-    return IdCalibration(tuned, threshold, found_on)
+    reason = "; ".join(filter(None, [threshold.reason, learned, note]))
+    return IdCalibration(tuned, replace(threshold, reason=reason), found_on)
+
+
+def note_of_mix(data: Dataset) -> str:
+    """What must be known of a threshold on images that a limit took class by class; empty of others.
+
+    >>> from roadworthy.data import BuiltinDataset, open_dataset
+    >>> note_of_mix(open_dataset({"builtin": "signs", "n": 140, "limit": 70}))
+    'a limit took as many images of each class as can be: the share rejected is that of this mix of classes'
+    >>> note_of_mix(BuiltinDataset("signs", n=70))
+    ''
+    """
+    if not isinstance(data, OpenedDataset) or not data.table.over_classes:
+        return ""
+    return "a limit took as many images of each class as can be: the share rejected is that of this mix of classes"
 
 
 def _tuned(fitted: FittedMonitor, rows: Rep, rule: IdRule) -> Learned:

@@ -92,12 +92,13 @@ class IdThreshold:
 
     threshold  the score strictly below which an image is rejected, -inf where none ever is; in a threshold per class,
                that of a class which the held-out images do not show
-    images     how many images it was found on;  objects: how many independent objects these show
+    images     how many images it was found on;  objects: how many independent objects these show; in a conformal
+               threshold per class, those whose drawn image has that predicted class
     achieved   the share of these images that it rejects
     rank       of rule conformal: the threshold is the rank-th smallest score of one image per object; None where
                nothing is promised
-    reason     why a promise cannot be made, the share asked for cannot be reached, or the threshold is found on a part
-               of the images; empty otherwise
+    reason     why a promise cannot be made, the share asked for cannot be reached, the threshold is found on a part of
+               the images, or their mix of classes is that of a limit; empty otherwise
     classes    the thresholds by predicted class, where the rule asks for one each
 
     >>> threshold = id_threshold(np.arange(100.0), np.arange(100), IdRule("share", rejected=0.05))
@@ -195,7 +196,9 @@ def id_threshold(
     tied. k is the largest with P(Beta(k, n + 1 - k) > rejected) = P(Binomial(n, rejected) < k) <= 1 - confidence. Where
     n objects are too few for k = 1, the threshold is -inf and `reason` says how many are needed.
 
-    Per class, this is done for the images of each predicted class by themselves. A class with too few of them has the
+    Per class, this is done for the images of each predicted class by themselves. Rule conformal draws one image per
+    object first, whatever its class, so that its promise is about a random image of a random new object where the model
+    predicts that class: an object with many images counts no more than another. A class with too few of them has the
     threshold of all classes together, which promises nothing for it: `reason` names such classes.
 
     >>> threshold = id_threshold(np.arange(100.0), np.arange(100), IdRule("conformal"))
@@ -207,21 +210,27 @@ def id_threshold(
     values, objects = _checked_rows(scores, groups)
     if not len(values):
         raise InputError("a threshold needs in-distribution images: give at least one")
-    whole = _one_threshold(values, objects, replace(rule, per_class=False), own, seed)
+    frames = random_frames(objects, seed)
+    whole = _one_threshold(values, values[frames], len(frames), replace(rule, per_class=False), own)
     if not rule.per_class:
         return whole
     labels, classes = _checked_predictions(predictions, len(values)), {}
     for label in np.unique(labels).tolist():
         rows = labels == label
-        part = _one_threshold(values[rows], objects[rows], whole.rule, own, seed)
+        drawn = values[frames[rows[frames]]]
+        number = len(drawn) if rule.promises else len(np.unique(objects[rows]))
+        part = _one_threshold(values[rows], drawn, number, whole.rule, own)
         classes[int(label)] = _fallen_back(part, whole, values[rows]) if _shortage(part) else part
     above = replace(whole, rule=rule, rank=None, reason=_class_reason(whole, classes), classes=classes)
     return replace(above, achieved=float(above.reject(values, labels).mean()))
 
 
-def _one_threshold(scores: Floats, groups: NDArray[Any], rule: IdRule, own: float | None, seed: int) -> IdThreshold:
-    """The threshold on these scores, whatever their predicted classes."""
-    rank, objects = None, len(np.unique(groups))
+def _one_threshold(scores: Floats, drawn: Floats, objects: int, rule: IdRule, own: float | None) -> IdThreshold:
+    """The threshold on these scores (n,) of so many objects, whatever their predicted classes.
+
+    drawn  the scores (m,) of one random image per object, which rule conformal reads
+    """
+    rank = None
     if rule.rule == OWN:
         if own is None or math.isnan(own):
             raise InputError("the monitor has no threshold of its own: use rule share, smallest or conformal")
@@ -230,8 +239,7 @@ def _one_threshold(scores: Floats, groups: NDArray[Any], rule: IdRule, own: floa
         threshold = math.nextafter(_rounded_up(float(scores.min())), math.inf)
     elif rule.rule == CONFORMAL:
         rank = conformal_rank(objects, rule.rejected, rule.confidence) or None
-        drawn = np.sort(scores[random_frames(groups, seed)])
-        threshold = -math.inf if rank is None else float(drawn[rank - 1])
+        threshold = -math.inf if rank is None else float(np.sort(drawn)[rank - 1])
     else:
         threshold = float(np.sort(scores)[_allowed(rule.rejected, len(scores))])
     rejected = int((scores < threshold).sum())
@@ -358,8 +366,12 @@ def class_promises(
     predictions: ArrayLike,
     *,
     confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[int, Promise]:
     """The same by predicted class, of a threshold per class; a class that the images do not show has no measured value.
+
+    A promise is measured on one random image per object, drawn with `seed`, where the model predicts that class: what
+    rule conformal speaks of.
 
     >>> threshold = id_threshold([1.0, 2.0], ["a", "b"], IdRule("smallest", per_class=True), predictions=[0, 1])
     >>> {label: promise.word for label, promise in class_promises(threshold, [3.0], ["c"], [1]).items()}
@@ -367,6 +379,9 @@ def class_promises(
     """
     values, objects = _checked_rows(scores, groups)
     labels = _checked_predictions(predictions, len(values))
+    if threshold.rule.promises and len(values):
+        frames = random_frames(objects, seed)
+        values, objects, labels = values[frames], objects[frames], labels[frames]
     return {
         label: promise_kept(part, values[labels == label], objects[labels == label], confidence=confidence)
         for label, part in threshold.classes.items()

@@ -25,7 +25,7 @@ from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Images
 from roadworthy.data.base import OpenedDataset
-from roadworthy.data.subset import Subset
+from roadworthy.data.subset import Subset, rows_in_rounds
 from roadworthy.outliers.base import OutlierSet, Painted, Rows, ids_of, opened, pixels, prefixed
 from roadworthy.shifts.base import unit
 
@@ -76,6 +76,8 @@ class ColourSwap(Painted):
 class Foreign(Outliers):
     """A random part of another data set, each image at most once, at the size and channels of the tested data.
 
+    One image of every object is drawn, then a second of each, and so on.
+
     There are as many as the tested data has images, or all there are, which the notes then say. The set bears the name
     of the foreign one.
     """
@@ -84,8 +86,7 @@ class Foreign(Outliers):
         """Images of `foreign`, which must be given; whether it holds no class of the tested data is for you to know."""
         if foreign is None:
             raise InputError("foreign outliers need a foreign data set: give one, such as builtin:scenery")
-        drawn = np.array([rng.random() for rng in Streams("foreign", seed).each(foreign.ids)])
-        rows = np.sort(np.argsort(drawn, kind="stable")[: len(data)])
+        rows = np.sort(rows_in_rounds(foreign, "foreign", seed)[: len(data)])
         source = Subset(opened(foreign), rows.tolist()).resized(data.size)
         few = f"{foreign.name} holds {len(foreign)} images, the tested data {len(data)}: all of them are taken"
         notes = (*source.notes, *([few] if len(foreign) < len(data) else []))

@@ -132,7 +132,7 @@ class BuiltinDataset(OpenedDataset):
         self._set = BUILTIN[source]
         self._key = ("builtin", self._set.version, source, seed, split)
         table = self._set.table(self._key, n, f"{split}-{seed}")
-        self.table = table.take(rows_over_classes(table, opening.limit, opening.seed))
+        self.table = table.limited(rows_over_classes(table, opening.limit, opening.seed))
         self.name, self.notes = opening.name, tuple(self.table.notes())
         self.class_names, self.channels = table.class_names, 3
         self.size = _checked(opening.choose_size(self.native_size()))

@@ -9,15 +9,15 @@ import numpy as np
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.random import Streams
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.leaks import count_known, identities
 from roadworthy.data.relabelled import Relabelled
-from roadworthy.data.subset import Mirrored
+from roadworthy.data.subset import Mirrored, object_rounds, rows_in_rounds
 from roadworthy.engine.monitor_systems import undisturbed
 from roadworthy.engine.plan import Bench, PlannedStimulus, is_stored
+from roadworthy.monitors.id_calibration import note_of_mix
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign
 from roadworthy.protocols.monitoring.names import (
@@ -35,6 +35,8 @@ from roadworthy.protocols.served import class_labels, source_words
 from roadworthy.shifts import Attack, chosen_shift
 
 HALVES = (0.5, 0.5)
+LIMIT = "monitoring limit"
+"""The purpose of the draws of a limit."""
 USUAL_SHIFTS = {
     "fog": (DISTRIBUTIONAL_SHIFT, "fog", 3),
     "dark": (DISTRIBUTIONAL_SHIFT, "dark", 4),
@@ -66,13 +68,15 @@ class Profile:
     own         its undisturbed data: `valid` (thresholds come from it), `test` (the ID side) and, where there is any,
                 `train`
     benchmarks  by name;  skipped: benchmarks that it does not meet, each with the reason
-    valid_from  where the validation images come from;  leaked: ID test images that are among them
+    valid_from  where the validation images come from;  valid_note: what must be known of a threshold on them
+    leaked      ID test images that are among them
     """
 
     own: Mapping[str, PlannedStimulus]
     benchmarks: Mapping[str, Benchmark]
     skipped: Mapping[str, str] = field(default_factory=dict)
     valid_from: str = ""
+    valid_note: str = ""
     leaked: int = 0
 
 
@@ -106,7 +110,7 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
     own = {name: undisturbed(bench, part) for name, part in shown.items()}
     if bench.train is not None:
         own[TRAIN] = undisturbed(bench, bench.train)
-    return Profile(own, benchmarks, skipped, valid_from, leaked)
+    return Profile(own, benchmarks, skipped, valid_from, note_of_mix(shown[VALID]), leaked)
 
 
 def default_benchmarks(bench: Bench) -> dict[str, BenchmarkChoice]:
@@ -258,23 +262,18 @@ def _chosen(data: Dataset, settings: Settings, bench: Bench) -> OpenedDataset:
 
 
 def _limited(data: Dataset, limit: int | None, seed: int, whole_objects: bool) -> OpenedDataset:
-    """At most `limit` images, drawn by their ids, in the order of the data; or as many whole objects as fit.
+    """At most `limit` images, drawn in rounds over objects, in the order of the data; or as many whole objects as fit.
 
     Where not even one object fits, the images of one that do.
     """
     if limit is None or len(data) <= limit:
         return data if isinstance(data, OpenedDataset) else Subset(data, range(len(data)))
-    keys = data.groups if whole_objects else data.ids
-    names = [*dict.fromkeys(keys)]
-    drawn = dict(zip(names, _draws(names, seed), strict=True))
-    order = np.argsort([drawn[key] for key in keys], kind="stable")[:limit]
-    if whole_objects:
-        chosen = [keys[row] for row in order]
-        cut = chosen[-1]
-        if chosen.count(cut) < keys.count(cut) and len({*chosen}) > 1:
-            order = np.array([row for row in order if keys[row] != cut], np.intp)
+    if not whole_objects:
+        return Subset(data, np.sort(rows_in_rounds(data, LIMIT, seed)[:limit]).tolist())
+    keys, (_, drawn) = data.groups, object_rounds(data.ids, data.groups, LIMIT, seed)
+    order = np.argsort(drawn, kind="stable")[:limit]
+    chosen = [keys[row] for row in order]
+    cut = chosen[-1]
+    if chosen.count(cut) < keys.count(cut) and len({*chosen}) > 1:
+        order = np.array([row for row in order if keys[row] != cut], np.intp)
     return Subset(data, np.sort(order).tolist())
-
-
-def _draws(names: list[str], seed: int) -> list[float]:
-    return [rng.random() for rng in Streams("monitoring limit", seed).each(names)]

@@ -90,8 +90,7 @@ def _decider(evidence: Evidence, planned: PlannedCase) -> tuple[Decide, int]:
     valid = evidence.scenes(planned.labels["model"]).answered(VALID)
     if isinstance(valid, str):
         raise InputError(f"the model has no answers to ID validation images: {valid}")
-    note = evidence.context.monitors[system.name]
-    watcher = open_watcher(system.name, note, cases, valid, evidence.settings, evidence.seed)
+    watcher = open_watcher(system.name, evidence.context, cases, valid, evidence.settings, evidence.seed)
     fitted, rule = system.fit.fitted, watcher.calibrated.rule
     guard = Guard(system.underlying, fitted, rule, watcher.threshold)
     state_bytes = sum(array.nbytes for arrays in (fitted.state, rule) for array in arrays.values())

@@ -135,6 +135,7 @@ class Monitoring(base.Protocol):
             skipped=dict(profile.skipped),
             left_out=left_out,
             valid_from=profile.valid_from,
+            valid_note=profile.valid_note,
             leaked=profile.leaked,
         )
         return base.Planned(cases, context)

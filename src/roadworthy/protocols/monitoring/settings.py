@@ -173,6 +173,7 @@ class Context(Strict):
     benchmarks     that it meets;  skipped: those that it does not meet, each with the reason
     left_out       monitors that are not tested here by their label, each with the reason
     valid_from     where the images come from that thresholds are found with, in a few words
+    valid_note     what must be known of a threshold that is found on these; empty where nothing
     leaked         ID test images that are images of the validation data
     """
 
@@ -183,4 +184,5 @@ class Context(Strict):
     skipped: dict[str, str] = {}
     left_out: dict[str, str] = {}
     valid_from: str = ""
+    valid_note: str = ""
     leaked: int = 0

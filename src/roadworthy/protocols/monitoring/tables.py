@@ -74,7 +74,7 @@ class Evidence(base.Evidence):
         if (model, label) not in self._watched:
             self._watched[model, label] = watch(
                 label,
-                self.context.monitors[label],
+                self.context,
                 self.monitor_cases(model, label),
                 self.scenes(model),
                 [*self.context.benchmarks],

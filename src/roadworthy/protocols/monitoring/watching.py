@@ -20,7 +20,7 @@ from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.monitoring.names import TEST, VALID, ood_set
 from roadworthy.protocols.monitoring.rules import chosen_rule
 from roadworthy.protocols.monitoring.scenes import Answered, ModelScenes, Scene
-from roadworthy.protocols.monitoring.settings import MonitorNote, Settings
+from roadworthy.protocols.monitoring.settings import Context, Settings
 from roadworthy.protocols.monitoring.streams import unmixed
 
 Floats = NDArray[np.float64]
@@ -103,7 +103,7 @@ class Watcher:
 
 def watch(
     label: str,
-    note: MonitorNote,
+    context: Context,
     cases: Sequence[StoredCase],
     scenes: ModelScenes,
     benchmarks: Sequence[str],
@@ -122,7 +122,7 @@ def watch(
     if isinstance(valid, str) or isinstance(test, str):
         return valid if isinstance(valid, str) else str(test)
     try:
-        watcher = open_watcher(label, note, cases, valid, settings, seed)
+        watcher = open_watcher(label, context, cases, valid, settings, seed)
         monitor, threshold = watcher.monitor, watcher.threshold
         valid_scores = watcher.scores(_rows(shown[VALID], valid))
         test_rows = _rows(shown[TEST], test)
@@ -150,17 +150,19 @@ def watch(
 
 
 def open_watcher(
-    label: str, note: MonitorNote, cases: Sequence[StoredCase], valid: Answered, settings: Settings, seed: int
+    label: str, context: Context, cases: Sequence[StoredCase], valid: Answered, settings: Settings, seed: int
 ) -> Watcher:
     """The fitted monitor with what it learns from ID validation images, and its threshold.
 
     valid   what the model answered to these images
     """
     case = next(case for case in cases if case.labels["set"] == VALID)
-    fitted = FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(note.monitor))
+    fitted = FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(context.monitors[label].monitor))
     rule, rows = chosen_rule(settings, label, fitted.monitor), _rows(case, valid)
     with foreign_code("", is_the_machine_s):
-        inside = calibrate_inside(fitted, rows, valid.groups, rule, predictions=valid.prediction, seed=seed)
+        inside = calibrate_inside(
+            fitted, rows, valid.groups, rule, predictions=valid.prediction, seed=seed, note=context.valid_note
+        )
     aim, cut = Aim(rule.rejected), inside.threshold.threshold
     calibrated = CalibratedMonitor(fitted, aim, rows.shape[1], inside.rule, cut, None, (digest_array(rows),))
     return Watcher(calibrated, inside.threshold, inside.found_on)

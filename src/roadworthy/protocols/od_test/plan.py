@@ -18,7 +18,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.base import contents
-from roadworthy.data.subset import Mirrored
+from roadworthy.data.subset import Mirrored, rows_in_rounds
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from roadworthy.report.page import Page
 
 LEAST_SETS = 2
+ORDER = "od_test order"
+"""The purpose of the draws of a limit and of an order."""
 NOISE = ("uniform_noise", "normal_noise")
 
 
@@ -288,9 +290,12 @@ def _check_apart(bench: Bench, names: Collection[str]) -> None:
 
 
 def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDataset:
-    """The same images, at most `limit`, in an order drawn by their ids, so that the first n are a fair part."""
-    drawn = [rng.random() for rng in Streams("od_test order", seed).each(data.ids)]
-    return Subset(data, np.argsort(drawn, kind="stable")[:limit].tolist())
+    """At most `limit` images, drawn in rounds over objects, in an order drawn by their ids: the first n are a fair part
+    of them.
+    """
+    rows = np.sort(rows_in_rounds(data, ORDER, seed)[:limit])
+    drawn = [rng.random() for rng in Streams(ORDER, seed).each(data.ids[row] for row in rows)]
+    return Subset(data, rows[np.argsort(drawn, kind="stable")].tolist())
 
 
 def _check_left(bench: Bench, shown: Mapping[str, PlannedStimulus], overlap: Mapping[str, Collection[int]]) -> None:

@@ -11,6 +11,7 @@ from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
+from roadworthy.monitors.id_calibration import note_of_mix
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.monitor_scores import HELD_OUT, SHOWN, scored_cases, scoring_data
@@ -108,7 +109,8 @@ class OperatingPoints(base.Protocol):
         """Everything shown to every model, and to the monitor that gives the score, if one does."""
         planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in _sides(settings, bench)]
         cases = [case for own in planned for case in own]
-        context = Context(held_out=_held_out(settings, bench), seed=bench.seed)
+        note = note_of_mix(bench.data if bench.validation is None else bench.validation)
+        context = Context(held_out=_held_out(settings, bench), note=note, seed=bench.seed)
         return base.Planned(scored_cases(NAME, settings.score, bench, cases), context)
 
     def row_facts(self, case: KnownCase) -> Mapping[str, Any]:

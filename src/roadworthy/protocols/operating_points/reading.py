@@ -158,4 +158,5 @@ def _fixed(
     columns = zip(*((part.scores, part.wrong, part.groups) for part in parts), strict=True)
     together = Shown(*(np.concatenate(column) for column in columns))
     fixed = fix_threshold(settings, together, np.concatenate(outside) if outside else None)
-    return together, replace(fixed, images=len(parts[0].scores))
+    note = context.note if settings.threshold is None else ""
+    return together, replace(fixed, images=len(parts[0].scores), reason="; ".join(filter(None, [fixed.reason, note])))

@@ -120,9 +120,12 @@ class Settings(BaseModel):
 
 
 class Context(BaseModel):
-    """What the run notes of a source: what its threshold is fixed on, and the seed that halves its test groups."""
+    """What the run notes of a source: what its threshold is fixed on, what must be known of these images, and the seed
+    that halves its test groups.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     held_out: str = HALF
+    note: str = ""
     seed: int = 0
