@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import binomtest, kstest
+from scipy.stats import binomtest, chisquare, kstest
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
@@ -204,3 +205,96 @@ def test_what_makes_no_sense_is_refused() -> None:
         ExchangeabilityMartingale(calibration=[math.nan])
     assert ExchangeabilityMartingale().run([]).shape == (0,)
     assert ExchangeabilityMartingale().update(1.0) < 1, "one score alone says nothing"
+
+
+@pytest.mark.parametrize(
+    "test", [ExchangeabilityMartingale(0.05, calibration=np.arange(20.0), most=30), RejectionRateTest(0.2, level=0.05)]
+)
+def test_a_test_goes_on_from_its_record_to_the_same_bits(test: BettingTest) -> None:
+    """Also in the middle of the words that a random stream has in store, and through the text of a file."""
+    values = (generator(4).random(200) < 0.3).astype(np.float64)
+    for stop in range(0, 120, 7):
+        test.run(values[stop : stop + 7])
+        text = json.dumps(test.record(), allow_nan=False)
+        restored = type(test).of_record(json.loads(text))
+        assert json.dumps(restored.record()) == text
+        assert restored.run(values[:40]).tolist() == type(test).of_record(json.loads(text)).run(values[:40]).tolist()
+    restored = type(test).of_record(json.loads(text))
+    assert restored.run(values).tolist() == test.run(values).tolist()
+    assert (restored.alarm_at, restored.seen) == (test.alarm_at, test.seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test": "RejectionRateTest"}, "it is one of RejectionRateTest"),
+        ({"scores": [1.0] * 31}, "31 scores, more than 30"),
+        ({"scores": None}, "must be numbers"),
+        ({"streams": None}, "no state of"),
+        ({"log_stakes": [1.0]}, "log_stakes must be 7 numbers"),
+        ({"log_wealth": None}, "log_wealth must be a number"),
+        ({"seen": -1}, "must count images"),
+        ({"streams": {"ties": {}}}, "'key' is missing"),
+        ({"level": 2.0}, "lies between 0 and 1"),
+    ],
+)
+def test_what_is_no_state_of_a_test_is_refused(changes: dict[str, object], message: str) -> None:
+    record = ExchangeabilityMartingale(0.05, calibration=np.arange(20.0), most=30).record()
+    with pytest.raises(InputError, match=message):
+        ExchangeabilityMartingale.of_record({**record, **changes})
+
+
+def test_a_martingale_keeps_at_most_so_many_scores_and_drops_none_before() -> None:
+    scores = generator(6).normal(size=300)
+    whole = ExchangeabilityMartingale(calibration=scores[:50], seed=3, most=1000).run(scores[50:])
+    bounded = ExchangeabilityMartingale(calibration=scores[:50], seed=3, most=120)
+    assert bounded.run(scores[50:120]).tolist() == whole[:70].tolist(), "nothing is dropped yet"
+    assert bounded.run(scores[120:]).tolist() != whole[70:].tolist()
+    kept = bounded.record()["scores"]
+    assert len(kept) == 120
+    assert {*kept} <= {*scores.tolist()}
+    assert len(ExchangeabilityMartingale(calibration=scores, most=20).record()["scores"]) == 20
+    assert len(ExchangeabilityMartingale(calibration=np.arange(12_000.0)).record()["scores"]) == 10_000
+    with pytest.raises(InputError, match="most is how many scores are kept"):
+        ExchangeabilityMartingale(most=0)
+
+
+def test_each_score_is_dropped_with_the_same_chance_the_new_one_too() -> None:
+    dropped = np.zeros(5)
+    for seed in range(2000):
+        martingale = ExchangeabilityMartingale(calibration=np.arange(4.0), seed=seed, most=4)
+        martingale.update(4.0)
+        dropped[[*{*range(5)} - {*martingale.record()["scores"]}]] += 1
+    assert chisquare(dropped).pvalue > 0.01
+
+
+def false_alarms(runs: int, most: int, times: int, level: float) -> int:
+    """How many of so many streams of exchangeable scores, so many times as long as the memory, raise an alarm."""
+    alarms = 0
+    for run in range(runs):
+        scores = generator(1000 + run).normal(size=most * times)
+        martingale = ExchangeabilityMartingale(level, calibration=scores[:most], seed=run, most=most)
+        martingale.run(scores[most:])
+        alarms += martingale.alarm
+    return alarms
+
+
+def test_a_memory_that_forgets_raises_no_more_false_alarms() -> None:
+    assert fits_level(false_alarms(60, 30, 20, LEVEL), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [10, 100])
+def test_a_memory_that_forgets_raises_no_more_false_alarms_in_two_thousand_streams(most: int) -> None:
+    alarms = false_alarms(2000, most, 20, 0.05)
+    print(most, alarms)
+    assert binomtest(alarms, 2000, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_a_change_is_still_found_after_a_stream_that_is_longer_than_the_memory() -> None:
+    scores = generator(8).normal(size=1400)
+    scores[1200:] -= 2
+    martingale = ExchangeabilityMartingale(0.01, calibration=scores[:100], most=100)
+    martingale.run(scores[100:])
+    assert martingale.alarm_at is not None
+    assert 1100 < martingale.alarm_at < 1150
