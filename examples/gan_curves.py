@@ -20,8 +20,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 import roadworthy as rw
-from roadworthy.outliers.gan import CONFIGURATIONS, PRESETS, Configuration
-from roadworthy.outliers.gan.training import train_gan
+from roadworthy.outliers.gan import CONFIGURATIONS, PRESETS, Configuration, Gan
 
 SETTINGS = replace(PRESETS["small"], threads=1)
 """One thread: several trainings can share a machine."""
@@ -70,7 +69,7 @@ class Trained:
 def trained(configuration: Configuration, data: Any, folder: Path, seed: int) -> Trained:
     """Train a GAN until its rule stops it."""
     home = folder / f"{configuration.name}-{configuration.surrogate}-{seed}"
-    competence = train_gan(configuration, SETTINGS, data, home, seed=seed)
+    competence = Gan(configuration, SETTINGS, data, seed=seed).build(home)
     looks: list[Look] = json.loads((home / "training.json").read_text(encoding="utf-8"))["looks"]
     return Trained(configuration, competence, looks)
 

@@ -476,8 +476,10 @@ def test_seeds_and_configurations_give_other_gans(tmp_path: Path) -> None:
         Gan(CONFIGURATIONS["sricharan_wgan_002"], replace(TINY, width=3), signs()),
     ]
     assert len({gan.recipe.hash for gan in [one, *others]}) == 4
-    same = training.Course(CONFIGURATIONS["sricharan_wgan_002"], TINY, signs(), 0, {}, 1)
-    other = training.Course(CONFIGURATIONS["sricharan_wgan_005"], TINY, signs(), 0, {}, 1)
+    same, other = (
+        training.Course(gan.configuration, TINY, signs(), gan.recipe.seed, {}, 1)
+        for gan in (Gan(CONFIGURATIONS[name], TINY, signs()) for name in ("sricharan_wgan_002", "sricharan_wgan_005"))
+    )
     assert moved(weights(same), other) == {"generator", "discriminator", "surrogate"}
 
 
@@ -764,7 +766,8 @@ def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     prepared = prepare(parse_study(gan_study(tmp_path, {**WEIGHTS, "configurations": ["lee_gan"]}, repeats=2), "study"))
     graph = prepared.plan.graph()
     waiting = [(node.name, part.recipe.seed) for node in graph.artifacts.values() for part in node.parts]
-    assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
+    assert [name for name, _ in waiting] == ["lee_gan", "lee_gan"]
+    assert len({seed for _, seed in waiting}) == 2
     estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 1)
     assert (estimate.timed, estimate.untimed) == (2, 0)
     assert estimate.building > 0

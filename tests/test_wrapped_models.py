@@ -141,7 +141,7 @@ def test_a_trained_ensemble_trains_every_member_from_a_seed_of_its_own(tmp_path:
     train = {"builtin": "signs", "n": 280, "split": "train"}
     models = {"deep": {"ensemble": {**SMALL, "retrain": True}, "members": 2}}
     run = rw.run_study(study(tmp_path, models, train=train), out=tmp_path / "run")
-    assert sorted(artifact.seed for artifact in run.record.artifacts.values()) == [0, 1, 2, 3], "two for each repeat"
+    assert len({artifact.seed for artifact in run.record.artifacts.values()}) == 4, "two for each repeat"
     assert sorted(run.record.models["deep"].artifacts) == sorted(run.record.artifacts)
     assert len(set(accuracy(run, "deep"))) > 2
     kept = load_model({"ensemble": {**SMALL}, "members": 2}, name="kept")

@@ -104,7 +104,7 @@ class OpeningSource:
         seen |= self._check_recorded(recorded, roles)
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
         bench = self._without_models(roles, recorded, meets_outliers)
-        learning = LearningData(roles, partial(PlannedTraining, bench))
+        learning = LearningData(roles, partial(PlannedTraining, bench), bench.seed)
         opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
         return replace(bench, models=opened), builders, seen
 

@@ -27,7 +27,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.record import PluginRecord
 from roadworthy.core.remote import is_address
 from roadworthy.core.types import UNDISTURBED
-from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
+from roadworthy.core.validation import MOST_BATCH, MOST_SEED, parse_size, read_yaml, validated
 from roadworthy.data import DATA, plain_options
 from roadworthy.engine.plan import BATCH
 from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
@@ -221,7 +221,7 @@ class Study(_Section):
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     size: Size = None
     batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = BATCH
     data: DataSection | None = None

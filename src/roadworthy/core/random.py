@@ -1,4 +1,4 @@
-"""Random streams: one per image, keyed by what is tested and never by who tests it.
+"""Random streams: one per image, keyed by what is tested and never by who tests it; seeds of what is trained.
 
 A stream is a Philox counter-based generator whose key is (study seed, stimulus) and whose counter starts at a hash of
 the image id. So batch size, order, worker and model never change a pixel, and every system sees the same disturbed
@@ -42,6 +42,19 @@ class Streams:
             self._counter[2:] = np.frombuffer(upper, dtype="<u8")
             self._bits.state = self._state
             yield self._generator
+
+
+def derive(seed: int, purpose: str, recipe: str, *index: int) -> int:
+    """A seed for what is made by a recipe (its hash without a seed): another for every seed of a study, purpose, index.
+
+    It is a hash, so that no two of these share one, not even neighbours; and below 2**53, so that every reader of JSON
+    has it exactly.
+
+    >>> derive(0, "gan", "recipe", 1) in {derive(0, "gan", "recipe", 0), derive(1, "gan", "recipe", 0)}
+    False
+    """
+    key = (int(seed), purpose, recipe, *map(int, index))
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "little") >> 11
 
 
 def random_bytes(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:

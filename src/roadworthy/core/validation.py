@@ -31,6 +31,7 @@ MEMORY_SHARE = 4
 MOST_EPOCHS = MOST_PASSES = 10_000
 """Epochs that a network is trained for, and stochastic passes that answer an image, at most."""
 MOST_WIDTH = 4096
+MOST_SEED = 2**63 - 1
 """Filters of a convolution, or numbers in a layer between, at most."""
 MOST_BATCH = 4096
 """Images that go through a network at once, at most."""

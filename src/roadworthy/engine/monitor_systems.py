@@ -102,6 +102,8 @@ class MonitorFit(Buildable):
         self.networks: Mapping[str, OwnNetwork] = {}
         if self.training:
             self.networks = monitor.networks(model, self.training.data, self.outliers.data if self.outliers else None)
+            for network in self.networks.values():
+                network.study_seed = bench.seed
         self._size = model.fixed_batch or bench.batch
         self._fitted: FittedMonitor | None = None
 

@@ -101,7 +101,8 @@ class ReferenceModel(TrainedNetwork):
               they are not the default
     floor     clean accuracy below which rows that depend on it are marked undertrained; with `held_out` 0 it is
               the accuracy on the training images that is held against it
-    retrain   train another one (seed + repeat) for every repeat of a study
+    retrain   train another one, from a seed of its own, for every repeat of a study
+    seed      takes the place of the study's in the seed of the training, which follows from all of the recipe
     threads   of the training, part of the recipe where given
 
     >>> ReferenceModel("mc_dropout", epochs=2).settings()["dropout"]
@@ -121,7 +122,7 @@ class ReferenceModel(TrainedNetwork):
         schedule: str = "constant",
         held_out: float = HELD_OUT,
         keep: str = "best",
-        seed: int = 0,
+        seed: int | None = None,
         width: int | None = None,
         hidden: int = 128,
         dropout: float | None = None,
@@ -138,7 +139,7 @@ class ReferenceModel(TrainedNetwork):
         self.dropout = default.dropout if dropout is None else dropout
         self.passes = default.passes if passes is None else passes
         self.batch = default.batch if batch is None else batch
-        self.learning_rate, self.schedule, self.seed = learning_rate, schedule, seed
+        self.learning_rate, self.schedule, self.own_seed = learning_rate, schedule, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
         for setting, most in LARGEST.items():
@@ -175,16 +176,16 @@ class ReferenceModel(TrainedNetwork):
         given |= code_in_recipe(ARCHITECTURES.get(self.architecture).make)
         return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
-    def on(self, train: Dataset) -> Self:
+    def on(self, train: Dataset, *, study_seed: int = 0) -> Self:
         """The same model bound to its training data; classes and input size are the data's."""
-        bound = super().on(train)
+        bound = super().on(train, study_seed=study_seed)
         bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
         return bound
 
     @property
     def recipe(self) -> Artifact:
         """What is to be built: known, with its hash, before any training."""
-        return Artifact("reference_classifier", self.settings(), (self.data.fingerprint(),), seed=self.seed)
+        return self._seeded(Artifact("reference_classifier", self.settings(), (self.data.fingerprint(),)))
 
     @property
     def work(self) -> int:

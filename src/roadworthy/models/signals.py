@@ -338,11 +338,14 @@ class Training(ABC):
 
 
 class LearningData(dict[str, Dataset]):
-    """The data that models of a study learn from, by role; `plan(model, data, names)` plans what their fits read."""
+    """The data that models of a study learn from, by role, and the study's seed.
 
-    def __init__(self, data: Mapping[str, Dataset], plan: Callable[..., Any]) -> None:
+    `plan(model, data, names)` plans what their fits read.
+    """
+
+    def __init__(self, data: Mapping[str, Dataset], plan: Callable[..., Any], seed: int) -> None:
         super().__init__(data)
-        self.plan = plan
+        self.plan, self.seed = plan, seed
 
 
 class LiveTraining(Training):

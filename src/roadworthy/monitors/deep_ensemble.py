@@ -27,10 +27,10 @@ MOST_MEMBERS = 100
 class DeepEnsemble(ClassifierMonitor):
     """DeepEnsemble: sum_k m_k log m_k, minus the entropy of the mean answer m of networks that were trained apart.
 
-    Each member is trained from a seed of its own with l(x) + l(x + epsilon sign(d l(x) / dx)), l the cross-entropy and
+    Each member is trained with l(x) + l(x + epsilon sign(d l(x) / dx)), l the cross-entropy and
     x pixels from 0 to 1 (Lakshminarayanan et al. 2017).
 
-    members   networks of seeds seed, seed + 1, ...;  epsilon: the size of the adversarial step
+    members   networks, each trained from a seed of its own;  epsilon: the size of the adversarial step
     """
 
     members: int = 5
@@ -53,7 +53,7 @@ class DeepEnsemble(ClassifierMonitor):
         settings = {"loss": "adversarial", "epsilon": self.epsilon, **self.form(model, train)}
         budget = self.budget_like(model)
         return {
-            role: ClassifierNetwork(settings, budget, train, seed=self.seed + number)
+            role: ClassifierNetwork(settings, budget, train, seed=self.seed, index=number)
             for number, role in enumerate(self._roles)
         }
 

@@ -16,6 +16,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch
+from roadworthy.core.validation import MOST_SEED
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.signals import Signals, Training
@@ -47,7 +48,8 @@ class NetworkMonitor(Monitor):
     """A monitor that trains networks of its own, each an artifact of the run with a competence and a floor.
 
     width          filters of the first layer
-    epochs, batch, learning_rate, seed   of the training;  a training on one thread, the best epoch on held-out images
+    epochs, batch, learning_rate   of the training;  a training on one thread, the best epoch on held-out images
+    seed           in place of the study's, from which the seeds of its networks follow
     seconds        of processor time; where given, a training ends with the epoch that uses them up, so that what it has
                    learned depends on the speed of the machine
     floor          of the competence; below it the rows of the monitor are marked undertrained
@@ -59,7 +61,7 @@ class NetworkMonitor(Monitor):
     learning_rate: float | None = None
     seconds: float | None = None
     floor: float | None = None
-    seed: int = 0
+    seed: int | None = None
 
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
     default_budget: ClassVar[Budget]
@@ -68,7 +70,8 @@ class NetworkMonitor(Monitor):
     def __post_init__(self) -> None:
         if self.width is not None:
             require_count(self, "width")
-        require_count(self, "seed", least=0)
+        if self.seed is not None:
+            require_count(self, "seed", least=0, most=MOST_SEED)
         self.budget().check(f"monitor {self.name}")
 
     def budget(self, like: Budget | None = None) -> Budget:

@@ -80,8 +80,8 @@ class PixelCnnPlusPlus(NetworkMonitor):
         if not self.drawn:
             return known
         state = Learned(known)
-        size = reduced_size(training.data.size)
-        return {**known, DRAWN: sample(self._network(state), self.drawn, size, training.data.channels, self.seed)}
+        size, seed = reduced_size(training.data.size), training.networks[ROLE].recipe.seed
+        return {**known, DRAWN: sample(self._network(state), self.drawn, size, training.data.channels, seed)}
 
     def _network(self, state: Learned) -> Any:
         def make() -> Any:

@@ -47,7 +47,7 @@ __all__ = [
 def load_ensemble(spec: Any, *, members: int | None = None, name: str = "ensemble", **common: Any) -> Ensemble:
     """`{ensemble: [a.onnx, {torch: b.pt2}]}`: several models that answer as one.
 
-    Or one network trained from several seeds: `{ensemble: {reference: baseline}, members: 5}`.
+    Or one network trained several times: `{ensemble: {reference: baseline}, members: 5}`.
 
     >>> load_ensemble({"reference": "baseline"}, members=2).learns_from
     frozenset({'train'})

@@ -131,22 +131,22 @@ class Ensemble(Model):
 
 
 class TrainedEnsemble(Ensemble):
-    """An ensemble of one network trained from `count` seeds: seed, seed + 1, ...
+    """An ensemble of one network trained `count` times, each from a seed of its own; the first is the network itself.
 
-    Where the network is to be trained anew for every repeat, no repeat shares a member with another: those of repeat r
-    start at seed + r count.
+    Where the network is to be trained anew for every repeat, no repeat shares a member with another.
 
     >>> from roadworthy.models.reference import ReferenceModel
-    >>> [member.seed for member in TrainedEnsemble(ReferenceModel("baseline"), 3).members]
-    [0, 1, 2]
+    >>> network = ReferenceModel("baseline")
+    >>> [member is network for member in TrainedEnsemble(network, 3).members]
+    [True, False, False]
     """
 
-    def __init__(self, network: TrainedNetwork, count: int, *, name: str = "ensemble", first: int = 0) -> None:
+    def __init__(self, network: TrainedNetwork, count: int, *, name: str = "ensemble") -> None:
         if count < 2:
             raise InputError(f"ensemble {name} needs at least 2 members, not {count}")
         check_whole(f"ensemble {name}: members", count, 2, MOST_MEMBERS)
         self.network, self.count = network, count
-        super().__init__([network.member(first + offset) for offset in range(count)], name=name)
+        super().__init__([network.member(number) for number in range(count)], name=name)
 
     def with_data(self, data: Mapping[str, Dataset]) -> Self:
         """The ensemble on the training data of a study."""
@@ -156,4 +156,4 @@ class TrainedEnsemble(Ensemble):
         """The members of a repeat where the network is trained anew for each, else the ensemble itself."""
         if not self.network.retrain or not repeat:
             return self
-        return type(self)(self.network, self.count, name=self.name, first=repeat * self.count)
+        return type(self)(self.network.for_repeat(repeat), self.count, name=self.name)

@@ -69,7 +69,7 @@ class DropoutNetwork(TaskNetwork):
 
 
 class TaskEnsemble(TrainedEnsemble):
-    """One perception network without dropout, trained from several seeds: seed, seed + 1, ...
+    """One perception network without dropout, trained several times, each from a seed of its own.
 
     The first member is the plain network of the same settings: it is trained once for both.
     """
@@ -107,7 +107,7 @@ def load_perception(
     width: int | None = None,
     augment: bool = True,
     weights: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     retrain: bool = False,
     threads: int | None = None,
     floor_accuracy: float | None = None,

@@ -132,9 +132,9 @@ class Trainable(Protocol):
 class NetworkSearch(Buildable):
     """A search for the values of `searched` that give a network the highest figure on its validation data.
 
-    Trial t asks a tree-structured Parzen estimator for values, with all trials before it and a seed of (seed, t). So a
-    trial depends on those before it alone, and a search that was killed goes on with the same trials. `trials.jsonl`
-    gets a line per trial as soon as it ends; `search.json` holds all of them and the best values.
+    Trial t asks a tree-structured Parzen estimator for values, with all trials before it and a seed that follows from
+    its recipe and t. So a trial depends on those before it alone, and a search that was killed goes on with the same
+    trials. `trials.jsonl` gets a line per trial as soon as it ends, `search.json` has all of them and the best values.
     """
 
     network: Trainable
@@ -151,7 +151,8 @@ class NetworkSearch(Buildable):
         """The network without what is searched, and the settings of the search."""
         plain = self.network.trial_recipe()
         searched = {"algorithm": ALGORITHM, **self.settings.parameters(), "searched": list(self.searched)}
-        return Artifact("network_search", {"network": dict(plain.parameters), **searched}, plain.inputs, self.seed)
+        recipe = Artifact("network_search", {"network": dict(plain.parameters), **searched}, plain.inputs)
+        return recipe.seeded(self.seed)
 
     @property
     def work(self) -> int:
@@ -200,7 +201,7 @@ class NetworkSearch(Buildable):
         """The values of the next trial, by those before it."""
         optuna = _import_optuna()
         ranges = self._distributions(optuna)
-        seed = int(digest({"search": self.seed, "trial": len(trials)})[:8], 16)
+        seed = int(digest({"search": self.recipe.seed, "trial": len(trials)})[:8], 16)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
         for trial in trials:
             params = {name: trial[name] for name in self.searched}

@@ -38,7 +38,7 @@ from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.task_training import ClassTask, LearningPart, Task, best_epoch, class_part, train_task
 from roadworthy.models.torch_state import digest_tensors
 from roadworthy.models.torch_tensors import import_torch
-from roadworthy.models.trained import ONNX, TrainedNetwork
+from roadworthy.models.trained import ONNX, TrainedNetwork, study_seed_of
 from roadworthy.models.training import SCHEDULES
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class TaskNetwork(TrainedNetwork):
         settings: TaskSettings,
         *,
         name: str = "perception",
-        seed: int = 0,
+        seed: int | None = None,
         retrain: bool = False,
         threads: int | None = None,
         search: SearchSettings | None = None,
@@ -208,7 +208,7 @@ class TaskNetwork(TrainedNetwork):
         self.settings, self.family = settings.complete(), settings.backbone
         if threads is None and not BACKBONES.get(settings.backbone).big:
             threads = SMALL_THREADS
-        self.name, self.seed, self.retrain, self.threads = name, seed, retrain, threads
+        self.name, self.own_seed, self.retrain, self.threads = name, seed, retrain, threads
         self.searched = () if search is None else searched_values(settings, name)
         if search is not None:
             check_optuna()
@@ -226,12 +226,12 @@ class TaskNetwork(TrainedNetwork):
         super()._forget()
         self._chosen: dict[str, Any] = {}
 
-    def on(self, train: Dataset, validation: Dataset | None = None) -> Self:
+    def on(self, train: Dataset, validation: Dataset | None = None, *, study_seed: int = 0) -> Self:
         """The same network bound to its training data, and to validation data where there are some.
 
         Data that it cannot learn from is an `InputError`: of one class, or without boxes.
         """
-        bound = super().on(train)
+        bound = super().on(train, study_seed=study_seed)
         bound._validation = validation
         if self.settings.task == "classes":
             bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
@@ -244,12 +244,14 @@ class TaskNetwork(TrainedNetwork):
                 if part.batch([0]).boxes is None:
                     raise no_boxes(part)
         if self.search_settings is not None:
-            bound.search = NetworkSearch(bound._plain(), self.search_settings, self.searched, self.seed)
+            bound.search = NetworkSearch(bound._plain(), self.search_settings, self.searched, bound.base_seed)
         return bound
 
     def with_data(self, data: Mapping[str, Dataset]) -> Self:
         """The network on the training and validation data of a study."""
-        return self.on(data["train"], data.get("validation")) if self.learns_from else self
+        if not self.learns_from:
+            return self
+        return self.on(data["train"], data.get("validation"), study_seed=study_seed_of(data))
 
     def _plain(self) -> TaskNetwork:
         """The network without a search, bound to the same data."""
@@ -267,7 +269,7 @@ class TaskNetwork(TrainedNetwork):
         if self.search is not None:
             parameters = {name: value for name, value in parameters.items() if name not in self.searched}
             inputs, requires = [*inputs, self.search.recipe.hash], (self.search,)
-        return Artifact("task_network", parameters, tuple(inputs), self.seed, requires)
+        return self._seeded(Artifact("task_network", parameters, tuple(inputs), requires=requires))
 
     @property
     def work(self) -> int:
@@ -373,7 +375,7 @@ class TaskNetwork(TrainedNetwork):
         """What the trials of a search train, without the values that it looks for."""
         plain = self._plain().recipe
         parameters = {name: value for name, value in plain.parameters.items() if name not in self.searched}
-        return Artifact(plain.builder, parameters, plain.inputs, plain.seed)
+        return Artifact(plain.builder, parameters, plain.inputs)
 
     def trial_work(self, epochs: int | None) -> int:
         """How many images a training of so many epochs reports to its progress."""

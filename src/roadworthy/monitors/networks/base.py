@@ -79,7 +79,8 @@ class OwnNetwork(Buildable):
     """A network that a monitor trains for itself: Adam on 80 % of the objects, the epoch kept by the other 20 %.
 
     A subclass says which `network` is trained for which `task`. Monitors that need the same one share it, since its
-    recipe names only what decides its weights: settings, data and seed. `arrays` are the weights, once it is loaded; a
+    recipe names only what decides its weights: settings, data and seed, which follows from all of these, from the seed
+    of the study unless one is given, and from an index. `arrays` are the weights, once it is loaded; a
     fit keeps them in its state, so that a fitted monitor needs nothing else.
     """
 
@@ -96,9 +97,11 @@ class OwnNetwork(Buildable):
         train: Dataset,
         *,
         outliers: Dataset | None = None,
-        seed: int = 0,
+        seed: int | None = None,
+        index: int = 0,
     ) -> None:
-        self.settings, self.budget, self.train, self.outliers, self.seed = settings, budget, train, outliers, seed
+        self.settings, self.budget, self.train, self.outliers = settings, budget, train, outliers
+        self.own_seed, self.index, self.study_seed = seed, index, 0
         self.competence: dict[str, Any] = {}
         self._arrays: dict[str, NDArray[Any]] | None = None
 
@@ -118,7 +121,7 @@ class OwnNetwork(Buildable):
     def network(self) -> torch.nn.Module:
         """The network with the weights it starts from."""
         with own_torch(self.threads):
-            import_torch().manual_seed(self.seed)
+            import_torch().manual_seed(self.recipe.seed)
             return self.make()
 
     @cached_property
@@ -128,7 +131,8 @@ class OwnNetwork(Buildable):
         parameters = {"algorithm": ALGORITHM, **self.settings, **asdict(self.budget)}
         if self.budget.is_patient:
             parameters["patience_from"] = "floor"
-        return Artifact(f"{PREFIX}{self.kind}", parameters, tuple(data), seed=self.seed)
+        recipe = Artifact(f"{PREFIX}{self.kind}", parameters, tuple(data))
+        return recipe.seeded(self.study_seed if self.own_seed is None else self.own_seed, self.index)
 
     @property
     def work(self) -> int:
@@ -149,7 +153,7 @@ class OwnNetwork(Buildable):
             "recipe": self.recipe.hash,
             **{name: value for name, value in asdict(budget).items() if name != "floor" and value is not None},
             **({"floor": budget.floor} if budget.is_patient else {}),
-            "seed": self.seed,
+            "seed": self.recipe.seed,
             "threads": self.threads,
         }
         record = train_task(network, task, parts, workshop, recipe, progress)

@@ -34,14 +34,14 @@ from roadworthy.outliers.gan.training import EVALUATED, WEIGHTS, train_gan
 if TYPE_CHECKING:
     import torch
 
-ALGORITHM = 2
+ALGORITHM = 3
 """Part of every recipe; a change of the training that gives other weights raises it."""
 BLOCK = 64
 """Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
 
 
 class Gan(Buildable):
-    """A generator to be trained on `data`; its recipe and hash are known before.
+    """A generator to be trained on `data`; its recipe and hash are known before, and do not depend on its name.
 
     `draw` makes images once it is built and loaded. The surrogate and the discriminator are left behind.
     """
@@ -60,8 +60,8 @@ class Gan(Buildable):
     def recipe(self) -> Artifact:
         """What it is made from."""
         settings = {name: value for name, value in asdict(self.settings).items() if value is not None}
-        parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": settings}
-        return Artifact("gan", parts, (self.data.fingerprint(),), seed=self.seed + self.index)
+        parts = {"algorithm": ALGORITHM, "configuration": self.configuration.aims(), "settings": settings}
+        return Artifact("gan", parts, (self.data.fingerprint(),)).seeded(self.seed, self.index)
 
     @property
     def work(self) -> int:

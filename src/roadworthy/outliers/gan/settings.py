@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_THREADS, MOST_WIDTH, check_whole
@@ -58,6 +59,10 @@ class Configuration:
             raise InputError(f"GAN {self.name}: surrogate_beta is a number above 0, not {self.surrogate_beta}")
         if self.surrogate != "joint" and self.surrogate_beta != 1:
             raise InputError(f"GAN {self.name}: surrogate_beta is for surrogate: joint, not for {self.surrogate}")
+
+    def aims(self) -> dict[str, Any]:
+        """All of it but its name: what decides the weights."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
 
     def check(self, num_classes: int) -> None:
         """Refuse an accuracy that guessing reaches."""

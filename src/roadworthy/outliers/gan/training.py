@@ -63,12 +63,12 @@ def train_gan(
     noise drawn after each epoch; epoch 0 is before any training) and `kept.png`. While it trains, it also holds
     `checkpoint.safetensors`, written after each epoch: a call with the same arguments goes on from there, makes the
     looks of an epoch that was cut short anew, and ends with the same bits, on the same kind of machine. All randomness
-    is keyed by (seed, name, epoch).
+    is keyed by (seed, epoch).
     """
     configuration.check(len(data.class_names))
     recipe: dict[str, Any] = {
         "data": data.fingerprint(),
-        "configuration": asdict(configuration),
+        "configuration": configuration.aims(),
         "settings": asdict(settings),
         "seed": seed,
         "held_out": HELD_OUT,
@@ -135,7 +135,7 @@ class Course(TrainingCourse):
         torch = import_torch()
         self.configuration, self.settings, self.classes = configuration, settings, len(data.class_names)
         self.looks: list[Look] = []
-        width, streams = settings.width, Streams("gan", configuration.name, seed)
+        width, streams = settings.width, Streams("gan", seed)
         (rng,) = streams.each(["start"])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))

@@ -132,7 +132,7 @@ def _number(value: float | None) -> float:
 
 def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[TableSpec, Rows]:
     """Rows of every epoch of every GAN (losses, accuracies, what it drew), of every look at it, and of its pictures."""
-    makers = {case.labels["artifact"]: case.showing.requires[0] for case in cases}
+    makers = {(case.labels["ood_set"], case.labels["gan"]): case.showing.requires[0] for case in cases}
     epochs, looks, courses = [], [], []
     for gan in makers.values():
         assert isinstance(gan, Gan)

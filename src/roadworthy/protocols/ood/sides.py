@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.hashing import digest
+from roadworthy.core.random import derive
 from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedStimulus
@@ -91,7 +93,7 @@ def outlier_sides(settings: OutlierSide, repeats: int, bench: Bench) -> list[Sid
                 sides.append((PlannedStimulus(stimulus, made, shift), labels))
         for gan in generators:
             name, drawer = gan.configuration.name, GanOutliers(gan=gan)
-            drawn = drawer.make(bench.data, seed=seed + repeat)
+            drawn = drawer.make(bench.data, seed=_seed_of(drawer, bench, repeat))
             stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
             labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash, "unit": GANS}
             sides.append((PlannedStimulus(stimulus, drawn, fresh=True, requires=(gan,)), labels))
@@ -103,5 +105,10 @@ def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, Outlie
     foreign = bench.foreign.get(choice.name)
     own = bench.makers.get(choice.name)
     maker = own or make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
-    seed = bench.seed if foreign is not None else bench.seed + repeat
+    seed = bench.seed if foreign is not None else _seed_of(maker, bench, repeat)
     return maker.make(bench.data, seed=seed, foreign=foreign), maker
+
+
+def _seed_of(maker: Outliers, bench: Bench, repeat: int) -> int:
+    """That of the images made for a repeat; the first shows those of the study's seed, as other protocols do."""
+    return derive(bench.seed, "outliers", digest([maker.name, maker.parameters()]), repeat) if repeat else bench.seed
