@@ -355,7 +355,7 @@ def test_a_criterion_is_parted_into_the_protocols_conditions_and_the_datas(
 
 
 def test_outliers_against_the_images_of_a_slice() -> None:
-    """Confidences by night .9 and .6 against outliers of .5, .7, .8: 2 x 2 are drawn; the rest is counted by hand."""
+    """Confidences by night .9 and .6 against outliers of .5, .7, .8: all 2 x 3 pairs count."""
     inside, outside = [0.9, 0.6, 0.95, 0.55], [0.5, 0.7, 0.8]
     ids, outlier_ids = [f"image{row}" for row in range(4)], [f"outlier{row}" for row in range(3)]
     labels = {"ood_set": "foreign", "kind": "literature"}
@@ -373,10 +373,10 @@ def test_outliers_against_the_images_of_a_slice() -> None:
     (one,) = own.measure(asked, 0.95)
     (direct,) = expected.measure(asked.model_copy(update={"where": {}}), 0.95)
     assert one.where == {"model": "m", "ood_set": "foreign", "light": "night"}
-    assert (one.estimate.value, one.estimate.n, one.estimate.groups) == (direct.estimate.value, 4, 4)
+    assert (one.estimate.value, one.estimate.n, one.estimate.groups) == (direct.estimate.value, 5, 5)
     table = own.tables()["ood_by_condition"].query("metric == 'auroc'").set_index("condition_value")
     assert table.value["night"] == one.estimate.value
-    assert table.n.to_dict() == {"day": 4, "night": 4}
+    assert table.n.to_dict() == {"day": 5, "night": 5}
     with pytest.raises(InputError, match="did you mean 'light'"):
         own.measure(asked.model_copy(update={"where": {"lihgt": "night"}}), 0.95)
 

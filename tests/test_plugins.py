@@ -294,7 +294,7 @@ def test_a_file_that_adds_a_metric(tmp_path: Path) -> None:
     content = study(tmp_path, 280, protocols={"classification": sure}, models=models, criteria=[criterion])
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     code_without, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
-    assert (code_without, printed.partition(".")[0]) == (2, "unknown metric 'sure_and_wrong'")
+    assert (code_without, printed.partition(":")[0]) == (2, "unknown metric 'sure_and_wrong'")
     assert not (tmp_path / "run").exists()
     code_with, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run", *plugin)
     assert code_with == 0

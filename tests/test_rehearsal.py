@@ -327,6 +327,7 @@ def test_a_value_that_a_function_finds_when_called_is_noticed(
     function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one size and one second share their bytecode
     prints = []
     for scale in (1.0, 0.5, 1.0):
         (tmp_path / "scales.py").write_text(f"SCALE = {scale}\n")

@@ -459,7 +459,7 @@ def test_missing_value_shows_its_reason(known: Path) -> None:
     assert cell.missing
     assert cell.reason == "no incorrect prediction"
     assert [entry for entry in summary.missing_values(facts) if "auroc" in entry.metric] == [
-        summary.Missing("v3", "auroc and fpr95_right", "no incorrect prediction", (Condition("grey", 1),))
+        summary.Missing("v3", "auroc, fpr95_right and fpr95_wrong", "no incorrect prediction", (Condition("grey", 1),))
     ]
     view = figures.heat_map(facts, "v3", "auroc")["data"]
     row = facts.shifts.index("grey")
