@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from openpyxl import load_workbook
 
+from records import run_record, source_record
 from roadworthy.core.errors import InputError
+from roadworthy.pytest_plugin import figures_of
+from roadworthy.report.markdown import code, verdict_markdown
 from roadworthy.statistics import Estimate, wilson
 from roadworthy.verdict import Criterion, Measurement, judge, load_criteria
+from roadworthy.verdict.argument.mermaid import label
 from roadworthy.verdict.judge import judge_measurement
+from roadworthy.verdict.why import stored_deciding_row
 
 AT_LEAST = Criterion(id="R", metric="accuracy", at_least=0.9)
 AT_MOST = Criterion(id="R", metric="ece", at_most=0.1)
@@ -103,6 +113,56 @@ def test_a_certain_miss_is_not_hidden_by_a_missing_condition() -> None:
     assert judge([worst], lambda c, confidence: [nothing, measured(0.05, 0.1, 0.2)]).status == "fail"
     assert judge([worst], lambda c, confidence: [nothing, measured(0.95, 0.97, 0.99)]).status == "inconclusive"
     assert judge([worst], lambda c, confidence: [nothing]).status == "inconclusive"
+
+
+NOTHING = (math.nan, math.nan, math.nan)
+QUOTED = [
+    (AT_LEAST, [(0.88, 0.89, 0.895), (0.08, 0.1, 0.12), (0.95, 0.97, 0.99)], 1),
+    (AT_LEAST, [(0.5, 0.6, 0.89), (0.6, 0.61, 0.62), NOTHING], 0),
+    (AT_LEAST, [(0.5, 0.6, 0.7), (0.4, 0.6, 0.8)], 1),
+    (AT_MOST, [(0.11, 0.12, 0.2), (0.7, 0.8, 0.9), (0.01, 0.02, 0.03)], 1),
+    (AT_LEAST, [(0.85, 0.92, 0.96), (0.8, 0.85, 0.95), NOTHING, (0.95, 0.97, 0.99)], 1),
+    (AT_LEAST, [(math.nan, 0.5, math.nan), (0.85, 0.92, 0.96)], 0),
+    (AT_LEAST, [(math.nan, math.nan, math.nan, "a"), NOTHING], 0),
+    (AT_MOST, [(0.05, 0.09, 0.3), (0.05, 0.12, 0.13)], 1),
+    (AT_LEAST, [(0.93, 0.94, 0.95), (0.901, 0.95, 0.99)], 1),
+    (AT_LEAST, [(0.92, 0.95, 0.99), (0.92, 0.94, 0.95)], 1),
+    (AT_MOST, [(0.01, 0.05, 0.06), (0.0, 0.01, 0.09)], 1),
+    (Criterion(id="R", metric="time_between_failures", at_least=5), [(9, math.inf, math.inf), (6, 7, 8)], 1),
+]
+"""A criterion, lower bound, value and upper bound of its conditions, and which of them is quoted."""
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("criterion", "figures", "quoted"), QUOTED)
+def test_the_condition_that_speaks_most_against_a_criterion_is_quoted(
+    criterion: Criterion, figures: Sequence[Sequence[Any]], quoted: int, backwards: bool
+) -> None:
+    rows = [
+        replace(measured(*own[:3]), where={"level": level})  # type: ignore[arg-type]
+        for level, own in enumerate(figures)
+    ]
+    asked = criterion.model_copy(update={"question": "conditions"})
+    rows = rows[::-1] if backwards and not math.isnan(rows[quoted].estimate.value) else rows
+    verdict = judge([asked], lambda c, confidence: rows, questions=["conditions"])
+    finding, entry = verdict.findings[0], verdict.to_json()["criteria"][0]
+    sentence = next(row.because for row in finding.rows if row.measurement.where["level"] == quoted)
+    assert f"level {quoted})" in sentence
+    assert finding.sentence() == entry["because"] == stored_deciding_row(entry)["because"] == sentence
+    assert verdict.answers[0].because == f"{criterion.id}: {sentence}"
+    assert figures_of(finding)["where"] == f"level {quoted}"
+    assert label(sentence) in verdict.argument().to_mermaid()
+    marked = [
+        case for case in ET.fromstring(verdict.to_junit()) if case.find(".//property[@name='decides']") is not None
+    ]
+    assert [case.get("name") for case in marked] == [f"{criterion.id} level={quoted}"]
+    book = load_workbook(io.BytesIO(verdict.to_xlsx()))
+    head, *cells = book["Criteria"].iter_rows(values_only=True)
+    named = [dict(zip(head, row, strict=True)) for row in cells]
+    assert [row["Condition"] for row in named if row["Decides"]] == [f"level {quoted}"]
+    record = run_record(source_record(["m"], ["a", "b"]))
+    summary = verdict_markdown(verdict.to_json(), record, [])
+    assert [line for line in summary.split("\n") if line.endswith(f"| {code(f'level {quoted}')} |")], summary
 
 
 def test_junit_counts_and_escapes() -> None:

@@ -182,17 +182,17 @@ class FailedPart(_Judged):
 
 def figures_of(finding: Finding) -> dict[str, float | str]:
     """Value, bounds and threshold of the measurement that decides a criterion, as properties of a test."""
-    from roadworthy.verdict.why import explained_row
+    from roadworthy.verdict.why import deciding_row
 
-    row = explained_row(finding).measurement
+    row = deciding_row(finding).measurement
     numbers = {"value": row.estimate.value, "lower": row.estimate.lo, "upper": row.estimate.hi}
     where = ", ".join(f"{name} {value}" for name, value in row.where.items())
     return {**numbers, "threshold": finding.criterion.threshold, "where": where}
 
 
 def _sentences(finding: Finding) -> str:
-    """Every condition that is not met, a line each, and the objects that decide it."""
-    lines = [row.because for row in finding.rows if row.status != "pass"] or [finding.sentence()]
+    """The condition that decides it, every other that is not met, a line each, and the objects that decide it."""
+    lines = dict.fromkeys([finding.sentence(), *(row.because for row in finding.rows if row.status != "pass")])
     why = [finding.why.line] if finding.why and finding.why.line else []
     return "\n".join([*lines, *why, *filter(None, [finding.remark])])
 

@@ -11,7 +11,7 @@ from roadworthy.protocols import protocol_of
 from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.pictures import save_strip
 from roadworthy.verdict import Verdict
-from roadworthy.verdict.why import CRITERIA_EXPLAINED, explained_row, no_single_images
+from roadworthy.verdict.why import CRITERIA_EXPLAINED, deciding_row, no_single_images
 
 
 def explain(verdict: Verdict, evidence: Mapping[str, Evidence]) -> Verdict:
@@ -25,7 +25,7 @@ def explain(verdict: Verdict, evidence: Mapping[str, Evidence]) -> Verdict:
         if finding.status == "pass":
             findings.append(finding)
             continue
-        explained = explained_row(finding)
+        explained = deciding_row(finding)
         measured = explained.measurement
         where = {name: value for name, value in measured.where.items() if name != "of"}
         if criterion.id not in chosen:

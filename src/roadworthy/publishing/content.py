@@ -17,10 +17,10 @@ from roadworthy.core.errors import InputError, one_line
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD, RunRecord
 from roadworthy.protocols import known_suites
-from roadworthy.report.markdown import decisive_row
 from roadworthy.report.page import Page
 from roadworthy.report.reading import number_of
 from roadworthy.statistics import Estimate
+from roadworthy.verdict.why import stored_deciding_row
 
 HASH_TAG = "roadworthy.run_sha256"
 """The tag that holds the SHA-256 of run.json, by which a run is known again."""
@@ -167,7 +167,7 @@ def _of_criteria(verdict: Mapping[str, Any]) -> Figures:
     """What decides each criterion, beside its threshold."""
     figures = []
     for entry in verdict["criteria"]:
-        row = decisive_row(entry)
+        row = stored_deciding_row(entry)
         threshold = entry["at_least"] if entry.get("at_least") is not None else entry["at_most"]
         numbers = [number_of(row[key]) for key in ("value", "lo", "hi")]
         estimate = Estimate(*numbers, n=row["n"], groups=row["groups"], reason=row["because"])

@@ -23,6 +23,7 @@ from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Decision, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
+from roadworthy.verdict.why import stored_deciding_row
 
 REPORT = "report.html"
 WORST = 3
@@ -367,13 +368,13 @@ def mean_of(values: Iterable[float], default: float = math.nan) -> float:
 def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
     criterion = Criterion.model_validate({name: entry[name] for name in Criterion.model_fields if name in entry})
     metric = words_of(criterion.metric)
-    rows = tuple(_judged(row, criterion.figure, metric, facts) for row in entry["rows"])
+    rows = [_judged(row, criterion.figure, metric, facts) for row in entry["rows"]]
     return CriterionFacts(
         criterion=criterion,
         status=entry["status"],
         because=entry["because"],
-        decisive=next(row for row in rows if row.status == entry["status"]),
-        rows=rows,
+        decisive=rows[entry["rows"].index(stored_deciding_row(entry))],
+        rows=tuple(rows),
         remark=entry.get("remark", ""),
     )
 

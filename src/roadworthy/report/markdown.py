@@ -20,6 +20,7 @@ from roadworthy.report.comparison import Change, load_comparison
 from roadworthy.report.reading import number_of
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole, words_of
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION, RESULTS
+from roadworthy.verdict.why import stored_deciding_row, stored_harm
 
 MARKS = {"pass": "✅ pass", "fail": "❌ fail", "inconclusive": "⚠️ inconclusive", "none": "no criteria"}
 """How a status is shown; those of a question that was not judged have none."""
@@ -140,20 +141,6 @@ def _required(entry: Mapping[str, Any], metric: Metric) -> str:
     return f"{side.replace('_', ' ')} {number(metric, entry[side])}{worse}"
 
 
-def _distance(entry: Mapping[str, Any], row: Mapping[str, Any]) -> float:
-    """How far a measurement is on the safe side of a threshold; without a value it comes last."""
-    if row["value"] is None:
-        return math.inf
-    side = entry.get("at_least")
-    return float(row["value"] - side if side is not None else entry["at_most"] - row["value"])
-
-
-def decisive_row(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The measurement that decides a criterion and is the furthest from its threshold."""
-    rows: list[Mapping[str, Any]] = [row for row in entry["rows"] if row["status"] == entry["status"]]
-    return min(rows, key=lambda row: _distance(entry, row))
-
-
 def _figures(row: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     """Value and bounds of a measurement in words; one without a value and with a lower bound is infinite."""
     value = math.inf if row["value"] is None and row["lo"] is not None else number_of(row["value"])
@@ -165,7 +152,7 @@ def _condition(row: Mapping[str, Any]) -> str:
 
 
 def _criterion_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    metric, row = words_of(entry["metric"]), decisive_row(entry)
+    metric, row = words_of(entry["metric"]), stored_deciding_row(entry)
     value, limits = _figures(row, metric)
     level = 100 * row.get("confidence", entry["confidence"])
     confidence = f"{limits} ({level:.5g} %)" if row["lo"] is not None else limits
@@ -182,7 +169,7 @@ def _unmet_conditions(criteria: Sequence[Mapping[str, Any]]) -> list[str]:
     """The worst conditions of criteria that several conditions decide, folded; a single one stands in the table."""
     several = [(entry, [row for row in entry["rows"] if row["status"] != "pass"]) for entry in criteria]
     rows = [(entry, row) for entry, unmet in several if len(unmet) > 1 for row in unmet]
-    rows.sort(key=lambda pair: (WORST_FIRST.index(pair[1]["status"]), _distance(*pair)))
+    rows.sort(key=lambda pair: (WORST_FIRST.index(pair[1]["status"]), stored_harm(*pair)))
     if not rows:
         return []
     cells = []

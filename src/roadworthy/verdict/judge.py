@@ -26,7 +26,7 @@ from roadworthy.verdict.correcting import UNCORRECTED, Claim, Divisors, correcte
 from roadworthy.verdict.criteria import Correction, Criterion, Decision
 from roadworthy.verdict.failures import Failed
 from roadworthy.verdict.spreadsheet import to_xlsx
-from roadworthy.verdict.why import Why
+from roadworthy.verdict.why import Why, deciding_row
 
 VerdictStatus = Literal["pass", "fail", "inconclusive", "none"]
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive": 3}
@@ -82,8 +82,8 @@ class Finding:
     why: Why | None = field(default=None, compare=False)
 
     def sentence(self) -> str:
-        """The finding in words: the row that decided it."""
-        return next(row.because for row in self.rows if row.status == self.status)
+        """The finding in words: the row that decides it (`verdict.why.deciding_row`)."""
+        return deciding_row(self).because
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Verdict:
                 f"{finding.criterion.id} {_condition_text(row.measurement)}".strip(),
                 row.status,
                 row.because,
-                _properties(finding.criterion, row),
+                _properties(finding, row),
             )
             for finding in self.findings
             for row in finding.rows
@@ -198,8 +198,9 @@ def _condition_text(measurement: Measurement) -> str:
     return " ".join(f"{key}={value}" for key, value in measurement.where.items())
 
 
-def _properties(criterion: Criterion, row: Judged) -> dict[str, str]:
+def _properties(finding: Finding, row: Judged) -> dict[str, str]:
     """What traces a test case to its requirement: the acceptance criterion and the validation target stay apart."""
+    criterion = finding.criterion
     known = {
         "requirement": criterion.id,
         "hazard": criterion.hazard,
@@ -207,6 +208,7 @@ def _properties(criterion: Criterion, row: Judged) -> dict[str, str]:
         "acceptance_criterion": criterion.sentence(),
         "validation_target": criterion.validation_target,
         "evidence": f"{row.measurement.estimate.groups} {row.measurement.unit}",
+        "decides": "yes" if row is deciding_row(finding) else "",
     }
     return {name: text for name, text in known.items() if text}
 

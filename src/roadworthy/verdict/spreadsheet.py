@@ -15,6 +15,7 @@ from roadworthy.core.errors import InputError, install_command
 from roadworthy.core.record import RunRecord
 from roadworthy.verdict.argument.artefacts import artefacts_of
 from roadworthy.verdict.argument.tree import criterion_of
+from roadworthy.verdict.why import stored_deciding_row
 
 LONGEST = 32_000
 """Characters of a cell: Excel takes 32,767."""
@@ -46,6 +47,7 @@ CRITERIA = (
     "Unit",
     "Further units",
     "Bounds by",
+    "Decides",
     "Because",
     "Remark",
     "Evidence file",
@@ -116,7 +118,7 @@ def _write(sheet: Any, row: int, column: int, value: Any, look: Any) -> None:
 
 def _criteria(verdict: Mapping[str, Any], record: RunRecord | None, protocols: Mapping[str, str]) -> Iterator[Row]:
     for entry in verdict["criteria"]:
-        criterion = criterion_of(entry)
+        criterion, deciding = criterion_of(entry), stored_deciding_row(entry)
         for row in entry["rows"]:
             file, sha = _evidence_file(entry, record, protocols)
             yield (
@@ -134,6 +136,7 @@ def _criteria(verdict: Mapping[str, Any], record: RunRecord | None, protocols: M
                 criterion.validation_target or "none",
                 ", ".join(f"{name} {value}" for name, value in row["where"].items()),
                 *(row[name] for name in ("value", "lo", "hi", "n", "groups", "unit", "further_groups", "method")),
+                "yes" if row is deciding else "",
                 row["because"],
                 entry["remark"],
                 file,

@@ -96,16 +96,45 @@ def no_single_images(reason: str) -> Why:
     return Why((f"No single images are named here: {reason}.",))
 
 
-def explained_row(finding: Finding) -> Judged:
-    """The condition of a criterion that is explained: of those that decide it the one furthest from the threshold."""
-    criterion = finding.criterion
-    rows = [row for row in finding.rows if row.status == finding.status]
+def harm(sign: int, status: str, figures: Iterable[float | None]) -> tuple[float, float]:
+    """A key that sorts the conditions of one status, the one that speaks most against the criterion first.
 
-    def distance(row: Judged) -> float:
-        value = row.measurement.estimate.value
-        return math.inf if math.isnan(value) else criterion.sign * (value - criterion.threshold)
+    sign      +1 where more is better (`at_least`), -1 where less is
+    figures   the value, the lower and the upper bound; None (as JSON has it) or NaN where there is none
 
-    return min(rows, key=distance)
+    Where it is not met, the condition with the worst value comes first, and of equal ones that with the worse bound on
+    the safe side. Where it is met, every value is good: there the worse bound comes first, then the worse value.
+    Conditions without a value come last. A value of None above a lower bound is infinite.
+
+    >>> rows = [(0.89, 0.88, 0.895), (0.1, 0.08, 0.12), (None, None, None)]
+    >>> min(rows, key=lambda row: harm(1, "fail", row))
+    (0.1, 0.08, 0.12)
+    """
+    value, lo, hi = (math.nan if number is None else number for number in figures)
+    value = math.inf if math.isnan(value) and not math.isnan(lo) else value
+    keys = [math.inf if math.isnan(number) else sign * number for number in (value, lo if sign > 0 else hi)]
+    return (keys[1], keys[0]) if status == "pass" else (keys[0], keys[1])
+
+
+def deciding_row(finding: Finding) -> Judged:
+    """The condition that is quoted for a criterion: of those with its status the one that speaks most against it."""
+
+    def key(row: Judged) -> tuple[float, float]:
+        estimate = row.measurement.estimate
+        return harm(finding.criterion.sign, row.status, (estimate.value, estimate.lo, estimate.hi))
+
+    return min((row for row in finding.rows if row.status == finding.status), key=key)
+
+
+def stored_deciding_row(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same of an entry of verdict.json."""
+    rows: list[Mapping[str, Any]] = [row for row in entry["rows"] if row["status"] == entry["status"]]
+    return min(rows, key=lambda row: stored_harm(entry, row))
+
+
+def stored_harm(entry: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[float, float]:
+    """`harm` of a row of an entry of verdict.json."""
+    return harm(1 if entry.get("at_least") is not None else -1, row["status"], (row["value"], row["lo"], row["hi"]))
 
 
 def deciding_rows(findings: Iterable[Finding], drawn: Sequence[str]) -> list[dict[str, Any]]:

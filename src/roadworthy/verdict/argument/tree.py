@@ -17,6 +17,7 @@ from roadworthy.core.record import RunRecord
 from roadworthy.verdict.argument.artefacts import KINDS, Artefact, artefacts_of
 from roadworthy.verdict.criteria import Criterion, Decision
 from roadworthy.verdict.questions import QUESTIONS
+from roadworthy.verdict.why import stored_deciding_row
 
 Kind = Literal["goal", "strategy", "solution", "context"]
 PREFIXES: Mapping[Kind, str] = {"goal": "G", "strategy": "S", "solution": "Sn", "context": "C"}
@@ -166,7 +167,7 @@ def _goal(
         lines.append(f"Triggering condition: {criterion.triggering_condition}")
     if criterion.validation_target:
         lines.append(f"Validation target: {criterion.validation_target}")
-    solutions = [Node("solution", tuple(_figures(entry["rows"])))]
+    solutions = [Node("solution", tuple(_figures(entry)))]
     if record is not None and criterion.id in protocols:
         found = artefacts_of(entry, record, protocols[criterion.id], baseline=verdict.get("baseline"))
         of_kind = grouped((artefact.kind, artefact) for artefact in found)
@@ -174,14 +175,14 @@ def _goal(
     return Node("goal", tuple(lines), entry["status"], tuple(solutions), criterion=criterion.id)
 
 
-def _figures(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What was measured: how many conditions came to what, and the one that decides, worst status first."""
-    counts = Counter(row["status"] for row in rows)
-    ranked = [row for status in ("fail", "inconclusive", "pass") for row in rows if row["status"] == status]
+def _figures(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What was measured: how many conditions came to what, and the one that decides."""
+    rows, row = entry["rows"], stored_deciding_row(entry)
+    counts = Counter(own["status"] for own in rows)
     if len(rows) > 1:
         yield f"{len(rows)} conditions: " + ", ".join(f"{count} {status}" for status, count in counts.items())
-    yield one_line(ranked[0]["because"])
-    yield f"{ranked[0]['n']:,} images, {ranked[0]['groups']:,} {ranked[0].get('unit', UNIT)}"
+    yield one_line(row["because"])
+    yield f"{row['n']:,} images, {row['groups']:,} {row.get('unit', UNIT)}"
 
 
 def _solution(artefacts: Sequence[Artefact]) -> Node:
