@@ -33,6 +33,7 @@ from roadworthy.metrics.occlusion import (
 from roadworthy.metrics.weighted_confusion import WeightedConfusion, parse_severity, severity_matrix
 from roadworthy.models import CallableModel, StoredPredictions
 from roadworthy.models.occlusion import FILLS, occlusion_map
+from roadworthy.protocols.dependability.measures import MEASURES
 from roadworthy.statistics import GroupBootstrap, bootstrap_interval, mean_interval
 from roadworthy.statistics.degradation import (
     discounted,
@@ -42,6 +43,7 @@ from roadworthy.statistics.degradation import (
     time_between_failures,
 )
 from roadworthy.statistics.slices import check_slices, worst_slices
+from roadworthy.verdict import Criterion, threshold_remark
 
 SEVERITIES = Path(__file__).parent.parent / "src" / "roadworthy" / "protocols" / "severities"
 PAPER = {"weather": ["sunny", "cloudy", "rainy"], "surface": ["stone", "mud", "tarmac"], "road": ["straight", "curvy"]}
@@ -230,6 +232,24 @@ def test_the_papers_confidence_loss() -> None:
     car = confidence_loss([[0.88], [0.79], [0.69]], [0.91], ["rotation", "blur", "fgsm"])
     assert car.value == pytest.approx(-0.22)
     assert car.transformers[car.winner[0]] == "fgsm"
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("confidence_loss", {"at_least": -0.2}, {"at_most": -0.2}),
+        ("neuron_activation_2", {"at_least": 0.5}, {"at_most": 0.5}),
+        ("time_between_failures", {"at_least": 5}, {"at_most": 5}),
+        ("neuron_pattern", {"at_most": 0.2}, {"at_least": 0.2}),
+        ("weighted_confusion", {"at_most": 0.2}, {"at_least": 0.2}),
+    ],
+)
+def test_a_criterion_the_wrong_way_gets_its_remark(name: str, right: dict[str, float], wrong: dict[str, float]) -> None:
+    """The paper says of each how to improve it; of M_adv the largest performance drop is the most negative value."""
+    metric = next(metric for measure in MEASURES for metric in measure.metrics if metric.name == name)
+    said = threshold_remark(Criterion(id="R", metric=name, **wrong), metric, metric.limits(3))  # type: ignore[arg-type]
+    assert "accepts the worse models" in said
+    assert not threshold_remark(Criterion(id="R", metric=name, **right), metric, metric.limits(3))  # type: ignore[arg-type]
 
 
 def test_confidence_loss_takes_the_worst_per_image_and_says_who_wins() -> None:

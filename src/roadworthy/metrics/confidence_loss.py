@@ -67,8 +67,9 @@ def confidence_loss(disturbed: ArrayLike, undisturbed: ArrayLike, transformers: 
 
         M_adv = 1/n sum_i ( min_t p_t,i - p_i )
 
-    disturbed (T, n): p_t,i after transformer t;  undisturbed (n,): p_i;  transformers: T different names. 0 is best; -1
-    means that a sure and right classifier can always be made sure of something else.
+    disturbed (T, n): p_t,i after transformer t;  undisturbed (n,): p_i;  transformers: T different names.
+    A larger value is better: 0 means that nothing is lost, -1 that a sure and right classifier can always be made sure
+    of something else.
 
     >>> car = confidence_loss([[0.85], [0.80], [0.69]], [0.91], ["rotation", "blur", "fgsm"])
     >>> round(car.value, 2), car.wins()

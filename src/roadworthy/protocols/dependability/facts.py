@@ -14,7 +14,7 @@ from roadworthy.protocols.dependability.table_specs import FIGURES, NAME, TABLE_
 from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, metrics_without_value
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows
-from roadworthy.report.words import bounds, listing, number, p_value, plural
+from roadworthy.report.words import bounds, listing, number, p_value, plural, words_of
 from roadworthy.statistics import Estimate
 
 ALL, DATA = "all", "data"
@@ -24,31 +24,31 @@ ALPHA = 0.05
 """A slice whose corrected p is below this is called worse than elsewhere."""
 TEXTS = ("reason", "covering_reason", "prediction")
 OVERVIEW = (
-    ("scenario_coverage", "1", "higher", "Which combinations of operating conditions the data shows."),
+    ("scenario_coverage", "1", "Which combinations of operating conditions the data shows."),
     (
         "neuron_activation",
         "2",
-        "higher",
         "Which on-off combinations of neurons the data has used. Never a safety claim.",
     ),
-    ("neuron_pattern", "3", "lower", "Whether images of one scenario excite the layer alike."),
-    ("confidence_loss", "4", "closer to 0", "What the worst of the shifts and attacks takes from the true class."),
-    ("accuracy_discounted", "5", "higher", "Accuracy, with what was not shown counted as failed."),
-    ("domain_share", "5", "higher", "Share of the situations in the field in which the threshold is met."),
-    ("time_between_failures", "5", "higher", "Mean time or distance between failures."),
-    ("interpretation_precision", "6", "higher", "Whether the answer rests on the object or on its surroundings."),
-    ("interpretation_chance", "6", "", "What blindly drawn cells would give: a precision near it says nothing."),
+    ("neuron_pattern", "3", "Whether images of one scenario excite the layer alike."),
+    ("confidence_loss", "4", "What the worst of the shifts and attacks takes from the true class."),
+    ("accuracy_discounted", "5", "Accuracy, with what was not shown counted as failed."),
+    ("domain_share", "5", "Share of the situations in the field in which the threshold is met."),
+    ("time_between_failures", "5", "Mean time or distance between failures."),
+    ("interpretation_precision", "6", "Whether the answer rests on the object or on its surroundings."),
+    ("interpretation_chance", "6", "What blindly drawn cells would give: a precision near it says nothing."),
     (
         "interpretation_masked",
         "6",
-        "",
         "A control: at chance where the class is lost with its object.",
     ),
-    ("interpretation_place", "6", "", "A control: above chance, what counts is the place, whatever stands there."),
-    ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),
-    ("weighted_confusion", "8", "lower", "What the mistakes cost, as a share of the worst possible."),
+    ("interpretation_place", "6", "A control: above chance, what counts is the place, whatever stands there."),
+    ("occlusion_covering", "7", "How much of the object a small patch may hide to lose it."),
+    ("weighted_confusion", "8", "What the mistakes cost, as a share of the worst possible."),
 )
-"""Metric, its number in the paper, which way is better (if one is), and what it means."""
+"""Metric, its number in the paper, and what it means."""
+WAYS = {True: "higher", False: "lower", None: ""}
+"""Which way is better, in a word; empty where neither is."""
 FigureId = tuple[str, str, str, str]
 """Model, scope, metric and data of a figure."""
 
@@ -175,7 +175,7 @@ def overview(dependability: Dependability) -> list[Overview]:
     worst value of a condition); of several layers the worst.
     """
     lines = []
-    for metric, paper_number, better, meaning in OVERVIEW:
+    for metric, paper_number, meaning in OVERVIEW:
         name, of_data = metric, metric == "scenario_coverage"
         if metric == "neuron_activation" and (activations := dependability.activations):
             name = "neuron_activation_2" if "neuron_activation_2" in activations else activations[-1]
@@ -196,6 +196,7 @@ def overview(dependability: Dependability) -> list[Overview]:
             else:
                 cells = [dependability.cell(model, name) for model in dependability.models]
             if of_data or scopes:
+                better = WAYS[words_of(name).higher_is_better]
                 lines.append(Overview(name, paper_number, better, meaning, ", ".join(where), tuple(cells), of_data))
     return lines
 
@@ -242,8 +243,8 @@ def sentences(dependability: Dependability, model: str) -> Iterator[str]:
         wins = sorted(dependability.of("transformers", model), key=lambda row: -row["wins"])
         yield (
             f"The worst of the shifts and attacks changes the probability of the true class by "
-            f"{number('confidence_loss', loss.value)} on average ({bounds('confidence_loss', loss.lo, loss.hi)}; 0 is "
-            f"best); {wins[0]['transformer']} hurts most images."
+            f"{number('confidence_loss', loss.value)} on average ({bounds('confidence_loss', loss.lo, loss.hi)}; more "
+            f"is better); {wins[0]['transformer']} hurts most images."
         )
     if words := slice_words(dependability, model):
         yield words
@@ -275,7 +276,7 @@ def model_words(dependability: Dependability, model: str) -> ModelWords:
     return ModelWords(
         figures=(
             (f"{metric.capitalize()} undisturbed", metric, dependability.cell(model, metric)),
-            ("Confidence loss (0 is best)", "confidence_loss", dependability.cell(model, "confidence_loss")),
+            ("Confidence loss (higher is better)", "confidence_loss", dependability.cell(model, "confidence_loss")),
         ),
         sentences=model_sentences,
         brief=model_sentences[:2],

@@ -229,7 +229,7 @@ def loss_histogram(dependability: Dependability, model: str, model_index: int) -
         "range": [-1, max(0.05, -1 + last / BINS)],
         "fixedrange": True,
         "zeroline": False,
-        "title": axis_title("worst change of the true class's probability (0 is best)"),
+        "title": axis_title("worst change of the true class's probability (higher is better)"),
     }
     layout["yaxis"] = _axis("images")
     return view("Confidence loss", [trace], layout)

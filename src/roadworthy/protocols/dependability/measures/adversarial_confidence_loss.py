@@ -2,7 +2,8 @@
 
     M_adv = 1/n sum_i ( min_t p_t,i - p_i )
 
-p_i is the probability of the true class of image i, p_t,i the same after transformer t.
+p_i is the probability of the true class of image i, p_t,i the same after transformer t. The more that is lost, the more
+negative: a larger value is better.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from roadworthy.statistics.estimates import failed_estimate
 CONFIDENCE_LOSS = Metric(
     "confidence_loss",
     label="Confidence loss",
-    sentence="Mean change of the true class's probability under the worst of several shifts and attacks.",
-    higher_is_better=None,
+    sentence="Mean change of the true class's probability under the worst of several shifts and attacks; "
+    "0 is none lost.",
+    higher_is_better=True,
     range=(-1.0, 1.0),
     mean_over_objects=True,
 )

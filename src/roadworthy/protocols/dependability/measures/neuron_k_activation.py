@@ -34,7 +34,7 @@ def neuron_activation(k: int) -> Metric:
         activation_metric(k),
         label=f"Neuron {k}-activation",
         sentence=f"Share of the on-off combinations of {TUPLES.get(k, f'{k} neurons')} of a layer that the data shows.",
-        higher_is_better=None,
+        higher_is_better=True,
         percent=True,
     )
 

@@ -24,7 +24,7 @@ TIME_BETWEEN_FAILURES = Metric(
     "time_between_failures",
     label="Time between failures",
     sentence="Mean time or distance between failures along a drive.",
-    higher_is_better=None,
+    higher_is_better=True,
     range=(0.0, math.inf),
     digits=1,
     infinite="no failure",
