@@ -231,6 +231,13 @@ def of_decisions() -> dict[str, Any]:
         "class_mcc": (with_monitor, "matthews_corrcoef"),
         "relative_change": ((with_monitor - alone) / alone, "matthews_corrcoef"),
     }
+    wanted, perfect = np.where(wrong, 3, answer), sk.matthews_corrcoef(label, np.where(wrong, 3, answer))
+    accepted, done = sk.matthews_corrcoef(wanted, answer), sk.matthews_corrcoef(wanted, cancelled)
+    learn |= {
+        "relative_change_perfect": ((perfect - alone) / alone, "matthews_corrcoef"),
+        "stream_change": (done / accepted - 1, "matthews_corrcoef"),
+        "stream_change_perfect": (1 / accepted - 1, "matthews_corrcoef"),
+    }
     found = {
         f"monitoring.{name}": truth({"value": value}, by("scikit-learn", function))
         for name, (value, function) in learn.items()

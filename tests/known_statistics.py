@@ -90,6 +90,9 @@ def _estimates() -> dict[str, Any]:
     wrong = label != answer
     alone = sk.matthews_corrcoef(label, answer)
     cancelled = sk.matthews_corrcoef(label, np.where(does == 1, 3, answer))
+    perfect = sk.matthews_corrcoef(label, np.where(wrong, 3, answer))
+    wanted = np.where(wrong, 3, answer)
+    accepted, done = (sk.matthews_corrcoef(wanted, one) for one in (answer, np.where(does == 1, 3, answer)))
     decisions = {
         "fpr": wilson_ends(does[should == 0]),
         "fnr": wilson_ends(1 - does[should == 1]),
@@ -110,7 +113,16 @@ def _estimates() -> dict[str, Any]:
     return {
         "decision_estimates": truth(decisions, both),
         "class_mcc_estimates": truth(
-            {"class_mcc_alone": alone, "class_mcc": cancelled, "relative_change": (cancelled - alone) / alone},
+            {
+                "class_mcc_alone": alone,
+                "class_mcc": cancelled,
+                "relative_change": (cancelled - alone) / alone,
+                "relative_change_perfect": (perfect - alone) / alone,
+            },
+            by("scikit-learn", "matthews_corrcoef"),
+        ),
+        "stream_change_estimates": truth(
+            {"stream_change": done / accepted - 1, "stream_change_perfect": 1 / accepted - 1},
             by("scikit-learn", "matthews_corrcoef"),
         ),
         "effect_estimates": truth(effects, by("statsmodels", "proportion_confint")),

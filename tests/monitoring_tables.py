@@ -188,6 +188,7 @@ def _id(sample: Sample) -> Iterator[dict[str, Any]]:
             _, wrongly = sample.rates(model, 0, monitor)
             values = {"class_mcc": accuracy - 0.01 - 1.5 * wrongly, "rejected": wrongly}
             values["relative_change"] = values["class_mcc"] / (accuracy - 0.01) - 1
+            values["relative_change_perfect"] = 0.002
             for metric, value in values.items():
                 reason = sample.failed.get(monitor, "")
                 shown = math.nan if reason else value

@@ -39,6 +39,7 @@ from roadworthy.statistics import (
     class_mcc_estimates,
     decision_estimates,
     effect_estimates,
+    stream_change_estimates,
     wilson,
 )
 from roadworthy.statistics.bootstrap import bootstrap_interval
@@ -320,11 +321,11 @@ def test_relative_change_of_the_published_table_five() -> None:
 @pytest.mark.parametrize(
     ("label", "prediction", "rejected", "reasons"),
     [
-        ([], [], [], ["there are no images"] * 3),
-        ([1, 1], [0, 1], [False, True], ["all images are of one class"] * 3),
-        ([0, 1], [1, 1], [False, True], ["all answers are of one class", "", "all answers are of one class"]),
-        ([0, 1], [0, 1], [True, True], ["", "all are cancelled", "all are cancelled"]),
-        ([0, 1], [1, 0], [False, True], ["", "", "not above 0"]),
+        ([], [], [], ["there are no images"] * 4),
+        ([1, 1], [0, 1], [False, True], ["all images are of one class"] * 4),
+        ([0, 1], [1, 1], [False, True], ["all answers are of one class", "", *["all answers are of one class"] * 2]),
+        ([0, 1], [0, 1], [True, True], ["", "all are cancelled", "all are cancelled", ""]),
+        ([0, 1], [1, 0], [False, True], ["", "", "not above 0", "with a perfect monitor all answers are"]),
     ],
 )
 def test_class_mcc_says_why_it_is_missing(
@@ -334,6 +335,81 @@ def test_class_mcc_says_why_it_is_missing(
     for estimate, reason in zip(estimates.values(), reasons, strict=True):
         assert reason in estimate.reason
         assert estimate.missing == bool(reason)
+
+
+def test_a_perfect_monitor_gains_next_to_nothing_by_the_documents_relative_change() -> None:
+    label = np.arange(4300) % 43
+    prediction = np.where(np.arange(4300) % 25 == 0, (label + 1 + np.arange(4300) % 41) % 43, label)
+    wrong = prediction != label
+    estimates = class_mcc_estimates(label, prediction, np.arange(4300) % 20 == 0, np.arange(4300) // 10, 43)
+    alone = sklearn_metrics.matthews_corrcoef(label, prediction)
+    perfect = sklearn_metrics.matthews_corrcoef(label, np.where(wrong, 43, prediction))
+    assert estimates["relative_change_perfect"].value == pytest.approx((perfect - alone) / alone)
+    assert 0 < estimates["relative_change_perfect"].lo < estimates["relative_change_perfect"].hi < 0.002
+    assert wrong.mean() == 0.04
+    ours = stream_change_estimates(prediction, wrong, wrong, np.arange(4300) // 10)
+    assert ours["stream_change"].value == ours["stream_change_perfect"].value == pytest.approx(1 / 0.96 - 1, abs=0.003)
+    assert ours["stream_change"].lo > 0.03, "where a perfect monitor gains clearly"
+
+
+STREAM = [0, 0, 1, 0, 1, 1], [False, False, False, True, True, False]
+"""Answers and which of them are wrong: 3 and 4 should be cancelled."""
+
+
+@pytest.mark.parametrize(
+    ("rejected", "right", "done"),
+    [
+        ([], 4, (3, 3, 0)),
+        ([3, 4], 6, (2, 2, 2)),
+        ([0, 3], 4, (1, 3, 2)),
+        ([3, 4, 5], 5, (2, 1, 3)),
+        ([0, 1, 2, 5], 0, (1, 1, 4)),
+    ],
+)
+def test_the_change_of_a_stream_by_hand(rejected: list[int], right: int, done: tuple[int, int, int]) -> None:
+    """6 images, 2 each wanted as class 0, class 1, cancelled; MCC = (6 c - sum d w) / root((36 - sum d^2) 24)."""
+    flags = np.isin(np.arange(6), rejected)
+    alone = (6 * 4 - 12) / math.sqrt((36 - 18) * 24)
+    after = (6 * right - 12) / math.sqrt((36 - sum(count**2 for count in done)) * 24)
+    estimates = stream_change_estimates(*STREAM, flags, range(6))
+    assert estimates["stream_change"].value == pytest.approx(after / alone - 1)
+    assert estimates["stream_change_perfect"].value == pytest.approx(math.sqrt(3) - 1)
+    wanted, given = np.where(STREAM[1], 2, STREAM[0]), np.where(flags, 2, STREAM[0])
+    assert after == pytest.approx(sklearn_metrics.matthews_corrcoef(wanted, given))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "wrong", "rejected", "reasons"),
+    [
+        ([], [], [], ["there are no images"] * 2),
+        ([0, 1, 2], [True] * 3, [True, False, True], ["every answer is wrong"] * 2),
+        ([0, 0, 0], [False] * 3, [False] * 3, ["all answers are of one class"] * 2),
+        ([0, 1, 1], [False, False, True], [True] * 3, ["with the monitor all answers are of one class, or", ""]),
+    ],
+)
+def test_the_change_of_a_stream_says_why_it_is_missing(
+    prediction: list[int], wrong: list[bool], rejected: list[bool], reasons: list[str]
+) -> None:
+    estimates = stream_change_estimates(prediction, wrong, rejected, range(len(wrong)))
+    for estimate, reason in zip(estimates.values(), reasons, strict=True):
+        assert estimate.missing == bool(reason)
+        assert reason in estimate.reason
+
+
+def test_where_all_is_right_nothing_can_be_gained() -> None:
+    estimates = stream_change_estimates([0, 1, 1], [False] * 3, [False] * 3, range(3))
+    assert [estimate.value for estimate in estimates.values()] == [0, 0]
+    assert stream_change_estimates([0, 1, 1], [False] * 3, [True, False, False], range(3))["stream_change"].value < 0
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 0.5, 0.9])
+def test_a_monitor_that_rejects_at_random_loses(accuracy: float) -> None:
+    generator = np.random.default_rng(0)
+    prediction, wrong = generator.integers(0, 10, 5000), generator.random(5000) > accuracy
+    for share in (0.1, 0.5, 0.9):
+        rejected = generator.random(5000) < share
+        estimates = stream_change_estimates(prediction, wrong, rejected, range(5000), resamples=100)
+        assert estimates["stream_change"].hi < 0 < estimates["stream_change_perfect"].lo
 
 
 def test_effects_are_shares_of_all_images() -> None:

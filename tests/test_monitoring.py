@@ -355,6 +355,43 @@ def test_table_five_counts_a_cancelled_answer_as_one_more_class(run: Run) -> Non
     assert value(run, **where, metric="rejected") == pytest.approx(watched.rejected.mean())
 
 
+def test_the_change_of_a_stream_is_measured_where_both_sides_have_labels(run: Run) -> None:
+    evidence, sets = evidence_of(run), run.tables["monitoring_sets"].set_index("benchmark")
+    table = run.tables["monitoring"].query("metric == 'stream_change'")
+    assert set(table["view"]) == {"model_scope"}
+    assert set(table["part"]) == {"stream"}
+    assert "none" not in set(table["monitor"])
+    labelled = 0
+    for row in table.to_dict("records"):
+        scene = evidence.scenes(row["model"]).scene(row["benchmark"])
+        decided = evidence.decided(row["model"], row["benchmark"], row["monitor"])
+        assert not isinstance(scene, str)
+        if isinstance(decided, str):
+            assert row["reason"] == decided
+            continue
+        if not sets.loc[row["benchmark"], "has_label"]:
+            assert row["reason"] == "there are OOD images without labels"
+            assert math.isnan(row["value"])
+            continue
+        labelled += 1
+        wanted = np.where(scene.label == scene.prediction, scene.prediction, 3)
+        done = np.where(decided.rejected, 3, scene.prediction)
+        alone = matthews_corrcoef(wanted, scene.prediction)
+        if (done == 3).all():
+            assert "all are cancelled" in row["reason"]
+        else:
+            assert row["value"] == pytest.approx(matthews_corrcoef(wanted, done) / alone - 1)
+        where = {"model": row["model"], "benchmark": row["benchmark"], "monitor": row["monitor"]}
+        assert value(run, **where, metric="stream_change_perfect") == pytest.approx(1 / alone - 1)
+    assert 0 < labelled < len(table)
+    test = evidence.scenes("m").answered("test")
+    assert not isinstance(test, str)
+    alone = matthews_corrcoef(test.label, test.prediction)
+    perfect = matthews_corrcoef(test.label, np.where(test.label == test.prediction, test.prediction, 3))
+    where = {"table": "monitoring_id", "model": "m", "monitor": "msp", "metric": "relative_change_perfect"}
+    assert value(run, **where) == pytest.approx((perfect - alone) / alone)
+
+
 def test_boxes_keep_their_own_threshold_and_risk_and_sweep_agree_with_the_decisions(run: Run) -> None:
     thresholds = run.tables["monitoring_thresholds"].set_index("monitor")
     assert thresholds.loc["boxes", "rule"] == "own"

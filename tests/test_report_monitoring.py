@@ -183,7 +183,8 @@ def test_the_best_of_a_table_is_bold(page: str) -> None:
 
 def test_the_price_on_id_data_stands_beside_the_model_alone(page: str) -> None:
     rows = rows_of(section(page, "id"))
-    assert list(rows) == ["model alone", "energy", "boxes", "random"]
+    assert list(rows) == ["model alone", "a perfect monitor", "energy", "boxes", "random"]
+    assert rows["a perfect monitor"][1].startswith("+0.2 %")
     assert rows["model alone"][0].startswith("0.940")
     change = float(rows["boxes"][1].split(" %")[0].replace("−", "-"))
     ratio = float(rows["boxes"][0].split()[0]) / 0.94 - 1

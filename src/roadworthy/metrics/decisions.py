@@ -363,6 +363,36 @@ CLASS_METRICS = (
         range=(-np.inf, np.inf),
         percent=True,
     ),
+    Metric(
+        "relative_change_perfect",
+        label="Relative change with a perfect monitor",
+        sentence="The same with a monitor that rejects the wrong answers and no other: hardly more can be reached on "
+        "these images. It is small, since a cancelled answer is of one more class that is never right.",
+        higher_is_better=None,
+        range=(-np.inf, np.inf),
+        percent=True,
+    ),
+)
+STREAM_METRICS = (
+    Metric(
+        "stream_change",
+        label="Relative change of the stream's MCC",
+        sentence="A figure of ours, of streams with labels on both sides: (MCC with the monitor - MCC of the model "
+        "alone) / MCC of the model alone, between what is done with each image and what is wanted: the label where the "
+        "answer is right, to cancel it where it is wrong. Below 0 the monitor makes it worse. Higher is better.",
+        higher_is_better=True,
+        range=(-np.inf, np.inf),
+        percent=True,
+    ),
+    Metric(
+        "stream_change_perfect",
+        label="The same with a perfect monitor",
+        sentence="This change with a monitor that rejects the wrong answers and no other: its MCC is 1, which is all "
+        "that can be reached.",
+        higher_is_better=None,
+        range=(-np.inf, np.inf),
+        percent=True,
+    ),
 )
 EFFECT_METRICS = (
     Metric(

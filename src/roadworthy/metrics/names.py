@@ -9,6 +9,7 @@ from roadworthy.metrics.base import DISCOUNTED, DROP, EXPECTED, METRICS, TAKEN, 
 
 ADDED = (
     *("fpr95_out", "fpr95_right", "fpr95_wrong"),
+    *("relative_change_perfect", "stream_change", "stream_change_perfect"),
     *("interpretation_chance", "interpretation_masked", "interpretation_place"),
 )
 """Metrics that tables of earlier versions do not have."""

@@ -23,7 +23,8 @@ SEPARATION = {
 }
 DECISIONS = ("mcc", "fpr", "fnr", "precision", "recall", "f1_weighted", "f1_micro", "balanced_accuracy")
 EFFECTS = ("safety_gain", "residual_hazard", "availability_cost")
-CLASS_MCC = ("class_mcc_alone", "class_mcc", "relative_change")
+CLASS_MCC = ("class_mcc_alone", "class_mcc", "relative_change", "relative_change_perfect")
+STREAM_CHANGES = ("stream_change", "stream_change_perfect")
 STREAMS = {
     "detection_delay_median": "median_delay",
     "detection_delay_worst": "worst_delay",
@@ -151,6 +152,13 @@ def _of_decisions() -> Iterator[Item]:
 
     for name in CLASS_MCC:
         yield _item(f"monitoring.{name}", "statistics:class_mcc_estimates", partial(correlation, name))
+
+    def changed(name: str, stream_change_estimates: Any) -> Values:
+        given = inputs.MONITORED_ANSWERS, wrong, np.array(inputs.REJECTED, bool)
+        return {"value": stream_change_estimates(*given, range(len(wrong)), resamples=10)[name].value}
+
+    for name in STREAM_CHANGES:
+        yield _item(f"monitoring.{name}", "statistics:stream_change_estimates", partial(changed, name))
 
     def share(flags: Any, estimate: Any) -> Values:
         return {"value": estimate(np.asarray(flags, float), range(len(flags))).value}

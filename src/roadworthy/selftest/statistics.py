@@ -120,6 +120,12 @@ def _class_mcc(class_mcc_estimates: Any) -> Values:
     }
 
 
+def _stream_change(stream_change_estimates: Any) -> Values:
+    wrong = np.array(inputs.MONITORED_LABELS) != np.array(inputs.MONITORED_ANSWERS)
+    given = inputs.MONITORED_ANSWERS, wrong, np.array(inputs.REJECTED, bool)
+    return {name: one.value for name, one in stream_change_estimates(*given, range(14), resamples=10).items()}
+
+
 def _effects(effect_estimates: Any) -> Values:
     wrong = np.array(inputs.MONITORED_LABELS) != np.array(inputs.MONITORED_ANSWERS)
     return {name: _ends(one) for name, one in effect_estimates(wrong, inputs.REJECTED, range(14)).items()}
@@ -217,6 +223,7 @@ _RESAMPLED: dict[str, Callable[[Any], Values]] = {
 _DECISIONS: dict[str, Callable[[Any], Values]] = {
     "decision_estimates": _decisions,
     "class_mcc_estimates": _class_mcc,
+    "stream_change_estimates": _stream_change,
     "effect_estimates": _effects,
     "aurc_estimate": _aurc,
 }

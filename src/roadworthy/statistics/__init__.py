@@ -12,7 +12,13 @@ from roadworthy.statistics.anova import (
 )
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, paired_interval
 from roadworthy.statistics.critical_difference import CriticalDifference, PairedRank, critical_difference, wilcoxon_p
-from roadworthy.statistics.decisions import aurc_estimate, class_mcc_estimates, decision_estimates, effect_estimates
+from roadworthy.statistics.decisions import (
+    aurc_estimate,
+    class_mcc_estimates,
+    decision_estimates,
+    effect_estimates,
+    stream_change_estimates,
+)
 from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups, mean_interval, proportion_interval, wilson
 from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
@@ -53,6 +59,7 @@ __all__ = [
     "repeated_anova",
     "robust_anova",
     "sign_flip_p",
+    "stream_change_estimates",
     "thesis_p",
     "welch_anova",
     "wilcoxon_p",

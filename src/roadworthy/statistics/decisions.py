@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -92,14 +92,17 @@ def class_mcc_estimates(
 
         relative_change = (class_mcc - class_mcc_alone) / class_mcc_alone
 
-    label, prediction, rejected and groups are (N,). All three are bounded by the same resamples of objects, so that the
-    change is paired. It has no value where the class MCC of the model alone is not above 0.
+    `relative_change_perfect` is that of a perfect monitor, which rejects the wrong answers and no other: hardly more
+    can be reached on these images. It is small, since a cancelled answer is of one more class that is never right.
+
+    label, prediction, rejected and groups are (N,). All are bounded by resamples of objects, a change is paired. It has
+    no value where the class MCC of the model alone is not above 0.
 
     >>> label = [index % 3 for index in range(60)]
     >>> rejected = [index < 6 for index in range(60)]
     >>> estimates = class_mcc_estimates(label, label, rejected, range(60), classes=3)
     >>> [f"{name} {estimate.value:.3f}" for name, estimate in estimates.items()]
-    ['class_mcc_alone 1.000', 'class_mcc 0.866', 'relative_change -0.134']
+    ['class_mcc_alone 1.000', 'class_mcc 0.866', 'relative_change -0.134', 'relative_change_perfect 0.000']
     """
     labels, answers = checked_classes(label, classes), checked_classes(prediction, classes)
     (cancelled,) = checked_flags(rejected=rejected)
@@ -107,8 +110,85 @@ def class_mcc_estimates(
         lengths = f"{len(labels)}, {len(answers)} and {len(cancelled)}"
         raise ValueError(f"there must be a label, a prediction and a decision per image, not {lengths}")
     names = _group_names(groups, len(labels))
-    alone = class_sums(labels, answers, classes)
-    together = class_sums(labels, np.where(cancelled, classes, answers), classes)
+
+    def compared(cancels: Bools) -> dict[str, Estimate]:
+        together = np.where(cancels, classes, answers)
+        values = _compared_mcc(labels, answers, together, names, classes, confidence, resamples, seed)
+        reasons = {name: _why_no_class_mcc(name, labels, values) for name, one in values.items() if one.missing}
+        return {name: replace(one, reason=reasons.get(name, one.reason)) for name, one in values.items()}
+
+    perfect = compared(labels != answers)["relative_change"]
+    perfect = replace(perfect, reason=perfect.reason.replace("with the monitor", "with a perfect monitor"))
+    return {**compared(cancelled), "relative_change_perfect": perfect}
+
+
+def stream_change_estimates(
+    prediction: ArrayLike,
+    wrong: ArrayLike,
+    rejected: ArrayLike,
+    groups: ArrayLike,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Estimate]:
+    """Our figure for a whole stream: the relative change of the MCC between what is wanted and what the system does.
+
+        wanted_i = prediction_i where it is right, cancelled where it is wrong
+        done_i   = prediction_i where it is accepted, cancelled where it is rejected
+        stream_change = (MCC(wanted, done) - MCC(wanted, prediction)) / MCC(wanted, prediction)
+
+    To cancel is one more class on both sides, so that to cancel a wrong answer is right, to cancel a right one wrong.
+    `stream_change_perfect` is that of a perfect monitor, whose MCC is 1; nothing can reach more. A monitor that rejects
+    nothing changes nothing. One that rejects a share r at random loses: on average the covariance is 1 - r times that
+    of the model alone, while the spread of what is done shrinks by less.
+
+    prediction, wrong, rejected and groups are (N,), images from inside and labelled ones from outside together. There
+    is no value where every answer is wrong, or where all that is wanted, answered or done is of one class.
+
+    >>> prediction, wrong = [0, 0, 1, 0, 1, 1], [False, False, False, True, True, False]
+    >>> rejected = [False, False, False, True, True, True]
+    >>> estimates = stream_change_estimates(prediction, wrong, rejected, range(6))
+    >>> {name: round(estimate.value, 3) for name, estimate in estimates.items()}
+    {'stream_change': 0.357, 'stream_change_perfect': 0.732}
+    """
+    mistakes, cancelled = checked_flags(wrong=wrong, rejected=rejected)
+    classes = int(np.max(prediction, initial=0)) + 1
+    answers = checked_classes(prediction, classes)
+    if len(answers) != len(mistakes):
+        raise ValueError(f"there must be an answer per image, not {len(answers)} of {len(mistakes)}")
+    names = _group_names(groups, len(answers))
+    wanted = np.where(mistakes, classes, answers)
+
+    def change(done: NDArray[np.int64], monitor: str) -> Estimate:
+        values = _compared_mcc(wanted, answers, done, names, classes, confidence, resamples, seed)
+        reasons = {
+            "there are no images": not len(wanted),
+            "every answer is wrong": mistakes.all(),
+            "all answers are of one class": len(np.unique(answers)) == 1,
+            f"with {monitor} all answers are of one class, or all are cancelled": values["class_mcc"].missing,
+        }
+        reason = next((reason for reason, holds in reasons.items() if holds), "")
+        return replace(values["relative_change"], reason=reason or values["relative_change"].reason)
+
+    return {
+        "stream_change": change(np.where(cancelled, classes, answers), "the monitor"),
+        "stream_change_perfect": change(wanted, "a perfect monitor"),
+    }
+
+
+def _compared_mcc(
+    labels: NDArray[np.int64],
+    answers: NDArray[np.int64],
+    changed: NDArray[np.int64],
+    names: NDArray[np.generic],
+    classes: int,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> dict[str, Estimate]:
+    """Class MCC of answers and of changed answers (0 to `classes`), and its relative change; NaN has no reason."""
+    alone, together = class_sums(labels, answers, classes), class_sums(labels, changed, classes)
     columns = np.column_stack([alone[0], together[0], alone[1], together[1], alone[2]])
 
     def measured(sums: Floats) -> dict[str, Floats]:
@@ -124,7 +204,7 @@ def class_mcc_estimates(
     estimates: dict[str, Estimate] = {}
     for name, value in values.items():
         if np.isnan(value[0]):
-            estimates[name] = Estimate(math.nan, reason=_why_no_class_mcc(name, labels, values))
+            estimates[name] = Estimate(math.nan)
         else:
             estimates[name] = _bootstrapped(float(value[0]), distributions[name], names, confidence, limits[name])
     return estimates
@@ -229,13 +309,13 @@ def _bootstrapped(
     return replace(estimate, n=len(names))
 
 
-def _why_no_class_mcc(metric: str, labels: NDArray[np.int64], values: dict[str, Floats]) -> str:
+def _why_no_class_mcc(metric: str, labels: NDArray[np.int64], values: Mapping[str, Estimate]) -> str:
     if not len(labels):
         return "there are no images"
     if (labels == labels[0]).all():
         return "all images are of one class"
-    if metric != "class_mcc" and np.isnan(values["class_mcc_alone"][0]):
+    if metric != "class_mcc" and values["class_mcc_alone"].missing:
         return "all answers are of one class"
-    if np.isnan(values["class_mcc"][0]):
+    if values["class_mcc"].missing:
         return "with the monitor all answers are of one class, or all are cancelled"
     return "the class MCC of the model alone is not above 0"

@@ -23,6 +23,7 @@ from roadworthy.protocols.monitoring.metrics import (
     FPR95_IN,
     RECALL,
     SCORE_METRICS,
+    STREAM_METRICS,
 )
 from roadworthy.protocols.monitoring.names import (
     ALONE,
@@ -36,7 +37,13 @@ from roadworthy.protocols.monitoring.names import (
 )
 from roadworthy.protocols.monitoring.scenes import Scene
 from roadworthy.protocols.monitoring.watching import Decided, Watched
-from roadworthy.statistics import Estimate, GroupBootstrap, decision_estimates, effect_estimates
+from roadworthy.statistics import (
+    Estimate,
+    GroupBootstrap,
+    decision_estimates,
+    effect_estimates,
+    stream_change_estimates,
+)
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     LEAST_BOOTSTRAP_GROUPS,
@@ -49,6 +56,7 @@ Rows = list[dict[str, Any]]
 Floats = NDArray[np.float64]
 
 NO_SCORE = "there is no score"
+NO_LABELS = "there are OOD images without labels"
 CHUNK_BYTES = 2**21
 """Weights of resamples that are computed with at once: what a cache holds."""
 COVERAGES = np.linspace(0, 1, 51)
@@ -85,7 +93,7 @@ def metrics_of(view: str, part: str, monitor: str) -> list[str]:
         names += [metric.name for metric in SCORE_METRICS]
     if view == MODEL_SCOPE:
         names += [metric.name for metric in EFFECT_METRICS]
-        names += [AURC.name] if part == STREAM and monitor != ALONE else []
+        names += [*(metric.name for metric in STREAM_METRICS), AURC.name] if part == STREAM and monitor != ALONE else []
     return names
 
 
@@ -199,10 +207,23 @@ def _effects(
     wanted: Sequence[str],
     resampled: GroupBootstrap | None,
 ) -> dict[str, Estimate]:
-    """What the monitor changes for the system; over the whole stream also the area under risk and coverage."""
+    """What the monitor changes for the system; over the whole stream also its MCC, risk and coverage."""
     counted = _of_part(scene, part)
     wrong = scene.truth.wrong
     effects = effect_estimates(wrong[counted], decided.rejected[counted], scene.group_codes[counted], bounds.confidence)
+    changes = [metric.name for metric in STREAM_METRICS if metric.name in wanted]
+    if changes and not scene.note.has_label:
+        effects |= dict.fromkeys(changes, no_estimate(NO_LABELS))
+    elif changes:
+        effects |= stream_change_estimates(
+            scene.prediction,
+            wrong,
+            decided.rejected,
+            scene.group_codes,
+            confidence=bounds.confidence,
+            resamples=bounds.resamples,
+            seed=bounds.seed,
+        )
     if AURC.name in wanted and np.isnan(decided.scores).any():
         effects[AURC.name] = no_estimate(NO_SCORE)
     elif AURC.name in wanted:

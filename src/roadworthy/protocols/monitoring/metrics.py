@@ -8,6 +8,7 @@ from roadworthy.metrics import Metric
 from roadworthy.metrics.decisions import CLASS_METRICS as CLASS_METRICS
 from roadworthy.metrics.decisions import DECISION_METRICS as DECISION_METRICS
 from roadworthy.metrics.decisions import EFFECT_METRICS as EFFECT_METRICS
+from roadworthy.metrics.decisions import STREAM_METRICS as STREAM_METRICS
 from roadworthy.metrics.selective import AURC as AURC
 from roadworthy.protocols.ood.metrics import FPR95_IN as FPR95_IN
 
@@ -35,7 +36,7 @@ REJECTED = Metric(
     proportion=True,
 )
 ID_METRICS = (*CLASS_METRICS, REJECTED)
-CLASS_MCC_ALONE, CLASS_MCC, RELATIVE_CHANGE = CLASS_METRICS
+CLASS_MCC_ALONE, CLASS_MCC, RELATIVE_CHANGE, RELATIVE_CHANGE_PERFECT = CLASS_METRICS
 ACCURACY = Metric(
     "accuracy",
     label="Accuracy",
@@ -100,5 +101,14 @@ EVENT_METRICS = (
 )
 """Of the course of a stream."""
 
-METRICS = (*DECISION_METRICS, *SCORE_METRICS, *EFFECT_METRICS, AURC, *ID_METRICS, ACCURACY, *EVENT_METRICS)
+METRICS = (
+    *DECISION_METRICS,
+    *SCORE_METRICS,
+    *EFFECT_METRICS,
+    *STREAM_METRICS,
+    AURC,
+    *ID_METRICS,
+    ACCURACY,
+    *EVENT_METRICS,
+)
 """In the order of the tables."""

@@ -20,6 +20,7 @@ LESS_USED = ("f1_micro", "balanced_accuracy")
 TABLE_METRICS = (
     *(metric for metric in metrics.DECISION_METRICS if metric.name not in LESS_USED),
     *metrics.EFFECT_METRICS,
+    *metrics.STREAM_METRICS,
     metrics.AUROC,
 )
 """The columns of the tables by benchmark, where a view has them."""
@@ -75,6 +76,7 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "threshold_rows": [row | {"measured": estimate_of(row)} for row in test.thresholds],
         "by_class": any(row["class"] for row in test.thresholds),
         "few_tables": FEW_TABLES,
+        "perfect_shown": any(not words.perfect_on_id(test, model).missing for model in test.models),
         "first_view": test.views.index(names.SYSTEM) if names.SYSTEM in test.views else 0,
         "left_out": words.left_out(test),
         "examples": [*_examples(test)],

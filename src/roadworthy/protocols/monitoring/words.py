@@ -18,6 +18,7 @@ from roadworthy.protocols.monitoring.metrics import (
     RECALL,
     REJECTED,
     RELATIVE_CHANGE,
+    RELATIVE_CHANGE_PERFECT,
 )
 from roadworthy.protocols.monitoring.names import (
     ADVERSARIAL,
@@ -368,7 +369,10 @@ def _id_words(test: MonitoringFacts, model: str) -> Iterator[str]:
         f"{_id_value(test, model, monitor)} with {monitor} ({_change_words(changes[monitor])})" for monitor in named
     ]
     between = "" if len(order) < 3 else ", the others lie between"
-    yield f"On ID data alone the class MCC of {number(CLASS_MCC_ALONE, alone.value)} becomes {listing(shown)}{between}."
+    perfect = perfect_on_id(test, model)
+    most = "" if perfect.missing else f"; a perfect monitor would come to {signed_change(perfect.value)}"
+    before = number(CLASS_MCC_ALONE, alone.value)
+    yield f"On ID data alone the class MCC of {before} becomes {listing(shown)}{between}{most}."
 
 
 def _id_value(test: MonitoringFacts, model: str, monitor: str) -> str:
@@ -383,6 +387,12 @@ def _change_words(change: Estimate) -> str:
 def alone_on_id(test: MonitoringFacts, model: str) -> Estimate:
     """The class MCC of the model alone on ID test data."""
     known = (test.id_value(model, monitor, CLASS_MCC_ALONE.name) for monitor in (ALONE, *test.monitors))
+    return next((cell for cell in known if not cell.missing), NOT_RUN)
+
+
+def perfect_on_id(test: MonitoringFacts, model: str) -> Estimate:
+    """The relative change that a perfect monitor would bring on ID test data."""
+    known = (test.id_value(model, monitor, RELATIVE_CHANGE_PERFECT.name) for monitor in test.monitors)
     return next((cell for cell in known if not cell.missing), NOT_RUN)
 
 
