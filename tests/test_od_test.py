@@ -677,7 +677,7 @@ def test_the_studies_that_come_with_it_can_be_read(name: str) -> None:
         assert {*source.near, *source.exclude, *source.overlap} <= set(chosen.outliers)
 
 
-def test_networks_have_the_layers_and_weights_that_are_published() -> None:
+def test_resnet50_has_the_weights_that_are_published_and_vgg16_the_layers_that_it_names() -> None:
     torch = pytest.importorskip("torch")
     count = sum(weight.numel() for weight in resnet50(1000, 32).parameters())
     assert count == 25_557_032 - 64 * 3 * (7 * 7 - 3 * 3)  # the stem is 3x3 in place of 7x7

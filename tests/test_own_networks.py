@@ -207,7 +207,7 @@ def test_an_adversarial_copy_is_a_step_of_epsilon_up_the_loss() -> None:
 
 # The architecture of autoencoders.
 
-PUBLISHED = {
+BY_RULE = {
     (28, 28): ([64, 128, 128, 256, 256, 256, 256, 256], 96, 1),
     (32, 32): ([64, 128, 128, *[256] * 7], 256, 1),
     (64, 64): ([64, 128, 128, *[256] * 9], 512, 1),
@@ -215,12 +215,12 @@ PUBLISHED = {
     (17, 30): ([64, 128, 128, 256, 256, 256, 256, 256], 96, 1),
     (9, 40): ([64, 128, 128, 256, 256, 256], 96, 5),
 }
-"""Per size of images: the channels of the encoder, the values of the bottleneck and of how many places."""
+"""Per size of images: the channels of the encoder, at most 256, the values of the bottleneck and of how many places."""
 
 
-@pytest.mark.parametrize("size", PUBLISHED, ids=str)
+@pytest.mark.parametrize("size", BY_RULE, ids=str)
 def test_an_autoencoder_follows_the_published_rule(size: tuple[int, int]) -> None:
-    channels, bottleneck, places = PUBLISHED[size]
+    channels, bottleneck, places = BY_RULE[size]
     assert layer_plan(size, 64, 256)[0] == channels
     assert max(layer_plan(size, 64, 512)[0]) == min(512, 64 << (len(channels) // 2))
     slim = [width // 16 for width in channels]

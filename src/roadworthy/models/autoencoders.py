@@ -2,8 +2,8 @@
 
 The rule is that of the published code of OD-test (Shafaei et al. 2018): 3x3 convolutions with batch normalisation and
 ELU, twice as many as the side can be halved, with pooling behind every second one from the first on; channels double
-with each pooling up to a limit; a bottleneck of 96 values for images below 32 pixels, 256 below 64, 512 above. The
-decoder mirrors the encoder.
+with each pooling up to a limit (there 256 at 28 pixels and 512 from 32 on; here what is asked for, 256 by default); a
+bottleneck of 96 values for images below 32 pixels, 256 below 64, 512 above. The decoder mirrors the encoder.
 """
 
 from __future__ import annotations

@@ -129,6 +129,8 @@ def vgg16(num_classes: int, size: Size, *, channels: int = 3, dropout: float = 0
     """VGG-16 with batch normalisation: 13 convolutions in five stages and three linear layers; logits (N, K).
 
     As `small_vgg`, with 64 to 512 filters and hidden layers of 512 units, which fit small images. At least 32x32.
+    OD-test (Shafaei et al. 2018) fits it otherwise: 4096 units, no dropout before the first linear layer, no pooling
+    behind the last stage at 32 pixels; at 28 pixels 7 convolutions and 256 units.
     """
     stages = [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]
     return _vgg(num_classes, size, channels, stages, [512, 512], dropout)
@@ -174,7 +176,10 @@ def small_resnet(
 
 
 def resnet50(num_classes: int, size: Size, *, channels: int = 3) -> torch.nn.Module:
-    """ResNet-50 with a 3x3 stem for small images: 16 bottleneck blocks of up to 2048 channels; logits (N, K)."""
+    """ResNet-50 with a 3x3 stem for small images: 16 bottleneck blocks of up to 2048 channels; logits (N, K).
+
+    As OD-test (Shafaei et al. 2018) has it for images in colour; for grey ones its stages have 2, 3, 5 and 2 blocks.
+    """
     _checked_size(size, 8)
     return _resnet(num_classes, channels, 64, [3, 4, 6, 3], expansion=4)
 

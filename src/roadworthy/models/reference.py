@@ -93,7 +93,8 @@ class ReferenceModel(TrainedNetwork):
     spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6
               after each hidden layer, 8 epochs, the mean of 20 passes with dropout active; `lenet`: two
               convolutions and three linear layers, 128 neurons in the last hidden one; `vgg`, `resnet`: small ones
-              for images of about 32x32; `vgg16`, `resnet50`: as published. These five run in torch and give gradients
+              for images of about 32x32; `vgg16`, `resnet50`: those networks fitted to small images, `vgg16` not as
+              OD-test fits it (`models.networks` says how). These five run in torch and give gradients
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
     schedule  of the learning rate: `constant`, or `cosine`, which falls to 0 over all epochs and is part of the recipe
     held_out  share of the training objects that the epoch is chosen by; 0 trains on all, and needs `keep` `last`

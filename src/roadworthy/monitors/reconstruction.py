@@ -24,10 +24,13 @@ from roadworthy.monitors.own_networks import NetworkMonitor, Outputs, images_alo
 from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "autoencoder"
-PUBLISHED_WIDTH = 64
+FIRST_WIDTH = 64
+"""Filters of the first convolution, as OD-test has them."""
 FEWER_EPOCHS = (
     "40 epochs, unless the setting epochs says otherwise, with a rate that falls along a cosine; the published code "
-    "trains 240, or 480 from 64 pixels on, and lowers the rate on plateaus"
+    "trains 240, or 480 from 64 pixels on (variational ones 480 from 32 and 960 from 64), and lowers the rate on "
+    "plateaus; at most 256 filters, unless the setting most_width says otherwise, where the published code has 512 "
+    "from 32 pixels on"
 )
 LEAST_BATCH = 3
 """Batches are of almost equal size, and batch normalisation of a code of one value needs two images in each."""
@@ -47,8 +50,8 @@ OUTPUTS = Outputs(("code", "logits", *LOSSES), _code_and_errors)
 class AutoencoderMonitor(NetworkMonitor):
     """A monitor with an autoencoder of the training images; all that ask for the same one share it.
 
-    width, most_width   filters of the first convolution, and at most;  bottleneck: values of the code, by the published
-                        rule where not given
+    width, most_width   filters of the first convolution, and at most (256; OD-test: 256 at 28 pixels, 512 from 32 on)
+    bottleneck          values of the code, by the published rule where not given
     """
 
     most_width: int = 256
@@ -71,7 +74,7 @@ class AutoencoderMonitor(NetworkMonitor):
 
     def networks(self, model: Model, train: Dataset, outliers: Dataset | None = None) -> Mapping[str, OwnNetwork]:
         """The autoencoder."""
-        width = {"width": self.width or PUBLISHED_WIDTH, "most_width": self.most_width}
+        width = {"width": self.width or FIRST_WIDTH, "most_width": self.most_width}
         sizes = {"bottleneck": self.bottleneck, "size": list(train.size), "channels": train.channels}
         form = {"loss": self.trained_with, **width, **sizes}
         return {ROLE: AutoencoderNetwork(form, self.budget(), train, seed=self.seed)}

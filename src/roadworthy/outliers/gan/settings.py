@@ -87,12 +87,16 @@ CONFIGURATIONS = {
         Configuration(name="sricharan_wgan_005", aim="sricharan", loss="wasserstein", stop="classifier_loss", at=0.005),
     )
 }
-"""The six of the thesis's table 9."""
+"""The six kinds of the thesis's table 9. Weights of what the surrogate says are ours, and so is `surrogate: real` for
+Lee's, whose classifier the thesis trains jointly with the GAN: studies/heindrich.yaml asks for `joint`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GanSettings:
-    """How every GAN of a study trains; the defaults are the thesis's.
+    """How every GAN of a study trains.
+
+    By default width, batch and learning rate are the thesis's, and the epochs those that its figure 7 shows. The thesis
+    states none of the rest. How many GANs, and what their surrogate learns, is not set here.
 
     width          filters of the discriminator's first layer; the others follow (64: 64-128-256-512-1)
     latent         numbers that an image is drawn from
@@ -142,7 +146,7 @@ SETTINGS = tuple(field.name for field in fields(GanSettings))
 
 
 def configuration(name: str) -> Configuration:
-    """One of the six of the thesis by its name."""
+    """One of the six `CONFIGURATIONS` by its name."""
     if name not in CONFIGURATIONS:
         raise UnknownName("GAN configuration", name, CONFIGURATIONS)
     return CONFIGURATIONS[name]

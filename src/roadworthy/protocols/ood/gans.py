@@ -32,7 +32,7 @@ MARK = (213, 94, 0)
 
 
 class ConfigurationChoice(Choice):
-    """One of the thesis's configurations by name, or one of your own; what is given replaces what it has."""
+    """One of the six configurations by name, or one of your own; what is given replaces what it has."""
 
     aim: str | None = None
     loss: str | None = None
@@ -64,7 +64,7 @@ class Gans(BaseModel):
     """What the study file may say under `protocols: ood: gans:`.
 
     preset          `small` or `thesis`: the settings that are not given here
-    configurations  names, or mappings with a name and what is to be different (default: the six of the thesis)
+    configurations  names, or mappings with a name and what is to be different (default: the six kinds of the thesis)
     count           GANs trained for each configuration, each with another seed
     width, latent, batch, learning_rate, momentum, clip, epochs, look_every, floor, threads: see `GanSettings` in
                     `outliers.gan`

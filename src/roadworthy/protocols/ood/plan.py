@@ -61,7 +61,7 @@ class OutOfDistribution(base.Protocol):
         return f"{makers}, {len(settings.transformed)} transformed at level {levels}; GANs where training data is given"
 
     def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
-        """With the GANs of the thesis where there is training data for them, and the score of a given monitor."""
+        """With GANs of the six kinds where there is training data for them, and the score of a given monitor."""
         changed = {"gans": Gans()} if "train" in given else {}
         return settings.model_copy(update=changed | ({"monitor": given["monitor"]} if "monitor" in given else {}))
 

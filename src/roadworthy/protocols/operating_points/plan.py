@@ -69,7 +69,7 @@ class OperatingPoints(base.Protocol):
         return f"{settings.rule}: validation data, or half of the test groups"
 
     def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
-        """With the GANs of the thesis where there is training data for them, and the score of a given monitor."""
+        """With GANs of the six kinds where there is training data for them, and the score of a given monitor."""
         changed: dict[str, Any] = {"score": given["monitor"]} if "monitor" in given else {}
         if "train" in given and settings.outliers is not None:
             changed["outliers"] = settings.outliers.model_copy(update={"gans": Gans()})
