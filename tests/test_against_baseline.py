@@ -15,6 +15,7 @@ from onnx import ModelProto, numpy_helper
 import roadworthy as rw
 from commands import call
 from roadworthy.core.errors import InputError
+from roadworthy.protocols.changes import SAME_CASES
 from samples import CLASSES, SIDE, network
 
 COUNT = 240
@@ -159,6 +160,36 @@ def test_the_same_model_is_no_worse(folder: Path) -> None:
     )
     assert verdict.status == "pass"
     assert [row.rows[0].measurement.estimate.value for row in verdict.findings] == [0, 0]
+
+
+def test_another_model_that_answers_the_same_may_differ_on_the_next_object(folder: Path) -> None:
+    """Of the same weights nothing is estimated; of other ones 240 equal answers leave room for about 4 in 240."""
+    other = network()
+    other.doc_string = "trained again"
+    (folder / "again.onnx").write_bytes(other.SerializeToString())
+    run = rw.run_study(study(folder, "again.onnx"), out=folder / "again", **QUIET)
+    asked = [
+        {**WORSE, "id": f"{metric} {limit}", "metric": metric, "at_most": limit}
+        for metric in ("accuracy", "brier", "ece", "overconfidence", "nll")
+        for limit in (0.0, 0.08)
+    ]
+    same = rw.open_run(folder / "v1").verdict(asked, baseline=folder / "v1")
+    estimates = [finding.rows[0].measurement.estimate for finding in same.findings]
+    assert same.status == "pass"
+    assert {(one.value, one.lo, one.hi, one.method) for one in estimates} == {(0.0, 0.0, 0.0, SAME_CASES)}
+    verdict = run.verdict(asked, baseline=folder / "v1")
+    findings = {finding.criterion.id: finding for finding in verdict.findings}
+    for name, finding in findings.items():
+        estimate = finding.rows[0].measurement.estimate
+        expected = "pass" if name.endswith("0.08") and not name.startswith("nll") else "inconclusive"
+        assert (estimate.value, finding.status) == (0.0, expected), name
+        assert estimate.unbounded if name.startswith("nll") else estimate.lo < 0 < estimate.hi, name
+    compared = rw.compare_runs([folder / "v1", folder / "again"], metrics=["accuracy", "brier", "ece", "nll"])
+    assert set(compared["result"]) == {"no clear difference"}
+    assert (compared["p"] == 1).all()
+    unchanged = rw.compare_runs([folder / "v1", folder / "v1"], metrics=["accuracy", "brier", "ece", "nll"])
+    assert (unchanged[["change", "lo", "hi"]] == 0).all(axis=None)
+    assert set(unchanged["method"]) == {SAME_CASES}
 
 
 def test_the_command_judges_later_and_a_missing_baseline_is_one_sentence(folder: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from roadworthy.engine.folder import STUDY, RunFolder
 from roadworthy.metrics import find_metric
 from roadworthy.protocols import protocol_of
 from roadworthy.protocols.base import Compared
+from roadworthy.protocols.changes import worse_of_same_cases
 from roadworthy.protocols.comparison import Choice, load_systems
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.stored_evidence import stored_parts, stored_settings
@@ -75,6 +76,7 @@ class AgainstBaseline:
             except InputError as error:
                 refusals.append(error)
                 continue
+            own = [*map(worse_of_same_cases, own)] if before.reads_the_same(after, protocol.name) else own
             measured += [replace(one, where={**where, **one.where}) for one in own]
         if not measured:
             raise [*refusals, InputError(f"criterion {criterion.id} speaks of no model of the run")][0]

@@ -112,17 +112,22 @@ class Tables(Mapping[str, pd.DataFrame]):
 
 
 def follows(table: pd.DataFrame, stored: pd.DataFrame, added_later: Sequence[str] = ()) -> bool:
-    """Whether a stored table is this one, made anew from what the run holds.
+    """Whether a stored table is this one, made anew from what the run holds: see `as_earlier`."""
+    return same_table(as_earlier(table, stored, added_later), stored)
 
-    A table of an earlier version lacks the metrics that were added since, and the columns `added_later`; nothing else
-    may be missing or other.
+
+def as_earlier(table: pd.DataFrame, stored: pd.DataFrame, added_later: Sequence[str] = ()) -> pd.DataFrame:
+    """A table as the version that stored it knew it.
+
+    One of an earlier version lacks the metrics that were added since, and the columns `added_later`; nothing else may
+    be missing or other.
     """
     table = table.drop(columns=[name for name in added_later if name in table and name not in stored])
     if "metric" in table and "metric" in stored:
         known = set(stored["metric"])
         there = [metric in known or not was_added(metric) for metric in table["metric"]]
         table = table[there].reset_index(drop=True)
-    return same_table(table, stored)
+    return table
 
 
 def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:

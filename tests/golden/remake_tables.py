@@ -46,7 +46,7 @@ def remake(name: str) -> dict[str, str]:
     from roadworthy.engine.folder import write_json
     from roadworthy.protocols.declared import declared_tables
     from roadworthy.stored_evidence import load_evidence
-    from roadworthy.stored_reading import follows
+    from roadworthy.stored_reading import as_earlier, same_table
     from roadworthy.verdict.history import HISTORY, make_entry, read_history, with_entry
     from roadworthy.verdict.why import DECIDING
     from test_golden import drawn
@@ -59,12 +59,16 @@ def remake(name: str) -> dict[str, str]:
         if table_name not in run.folder.table_names():
             continue
         before = run.folder.table(table_name)
-        if follows(computed, before, declared[table_name].added_later):
+        computed = as_earlier(computed, before, declared[table_name].added_later)
+        if same_table(computed, before):
             continue
         run.folder.write_table(table_name, computed)
         written += [f"tables/{table_name}.{ending}" for ending in ("csv", "parquet")]
         print(f"{name} {table_name}: {changed_columns(before, computed)}")
-    if written or run.verify():
+    if written:
+        run.folder.update_record(written)
+        run, written = rw.open_run(run.path), []
+    if run.verify():
         verdict = run.verdict()
         stored_status = json.loads((run.path / "verdict.json").read_text())["status"]
         if verdict.status != stored_status:

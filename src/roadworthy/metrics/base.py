@@ -133,6 +133,14 @@ class Metric:
         """
         return self.range if isinstance(self.range, tuple) else self.range(num_classes)
 
+    def room(self, num_classes: int) -> float:
+        """How far two values can lie apart, where that bounds what one more object can do to their difference.
+
+        Infinite for a mean over images whose range is so wide that it is not bounded by it, such as NLL.
+        """
+        low, high = self.limits(num_classes)
+        return math.inf if self.of_images is not None and not self.mean_over_objects else high - low
+
     @overload
     def __call__(self, answers: AnswerRows, weights: None = None) -> float: ...
     @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +17,15 @@ from roadworthy.statistics.nested import nested_estimate
 from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
 from roadworthy.verdict import Measurement
 
+if TYPE_CHECKING:
+    from roadworthy.protocols.base import StoredCase
+
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 OTHER_IMAGES = "other images: they cannot be paired"
+SAME_CASES = "the same cases: nothing is estimated"
+"""The method of a change between two systems that gave their answers once: the stored cases of both are the same."""
+SAME_ANSWERS = "equal in every resample: a bootstrap does not bound how the two could differ on other objects"
 
 
 def not_paired(names: Sequence[object], shown: Sequence[Mapping[Any, object]], condition: object) -> str:
@@ -65,6 +71,32 @@ def _without_model(where: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in where.items() if name not in ("source", "model")}
 
 
+def same_cases(before: Sequence[StoredCase], after: Sequence[StoredCase]) -> bool:
+    """Whether two systems were asked in the same cases, by all that decides an answer: the model's weights, too."""
+    hashes = [sorted(case.hash for case in own) for own in (before, after)]
+    return hashes[0] == hashes[1] and all(hashes[0]) and bool(hashes[0])
+
+
+def of_same_cases(change: PairedChange) -> PairedChange:
+    """The change of figures that both sides read from the same cases: 0, known for every image there could be.
+
+    A change that is not 0 stays as it is: something else than the answers differs.
+
+    >>> of_same_cases(PairedChange("fog", 1, "ece", change=0.0, lo=-0.1, hi=0.1, p=1.0)).hi
+    0.0
+    """
+    if change.change != 0:
+        return change
+    return replace(change, lo=0.0, hi=0.0, p=1.0, method=SAME_CASES, reason="")
+
+
+def worse_of_same_cases(measured: Measurement) -> Measurement:
+    """What a criterion against a baseline is judged by where both runs read the same cases: see `of_same_cases`."""
+    if measured.estimate.value != 0:
+        return measured
+    return replace(measured, estimate=replace(measured.estimate, lo=0.0, hi=0.0, method=SAME_CASES, reason=""))
+
+
 def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike) -> PairedChange:
     """Add the test of which images (n,) were right before and after; images of one object stay together."""
     test = mcnemar(after, before, objects, change.confidence)
@@ -103,17 +135,30 @@ def by_shares(
     return replace(change, lo=interval.lo, hi=interval.hi, p=p, method="sign flips by group")
 
 
-def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> PairedChange:
-    """Add the test by the metric's values (B,) before and after in resamples that draw the same objects for both."""
+def by_bootstrap(
+    change: PairedChange,
+    before: ArrayLike,
+    after: ArrayLike,
+    *,
+    room: float = math.inf,
+    sizes: ArrayLike | None = None,
+) -> PairedChange:
+    """Add the test by the metric's values (B,) before and after in resamples that draw the same objects for both.
+
+    room   how far two values can lie apart;  sizes   how many images each object has: see `paired_interval`
+
+    Where both are equal in every resample nothing speaks for a change (p is 1), and without `room` nothing bounds it.
+    """
     change = replace(change, change=change.after - change.before)
     if change.groups < LEAST_BOOTSTRAP_GROUPS:
         return replace(change, reason=f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {change.groups}")
     if math.isnan(change.before) or math.isnan(change.after):
         return replace(change, reason="undefined for one of the two")
     values = change.after, change.before, after, before, change.groups
-    (lo, hi, no_interval), (p, no_p) = paired_interval(*values, change.confidence), paired_p(*values)
-    if np.array_equal(before, after, equal_nan=True) and change.before == change.after:
-        lo, hi, p, no_interval, no_p = 0.0, 0.0, 1.0, "", ""
+    lo, hi, no_interval = paired_interval(*values, change.confidence, room=room, sizes=sizes)
+    p, no_p = paired_p(*values, room=room, sizes=sizes)
+    if np.array_equal(before, after, equal_nan=True) and change.change == 0:
+        p, no_p, no_interval = 1.0, "", no_interval and SAME_ANSWERS
     return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=no_interval or no_p)
 
 
@@ -131,7 +176,8 @@ def by_units(
     change = replace(by_objects, groups=len(differences), lo=math.nan, hi=math.nan, p=math.nan, method="")
 
     def bounded(confidence: float) -> Estimate:
-        lo, hi, _ = paired_interval(change.after, change.before, after, before, objects, confidence)
+        lo, hi, reason = paired_interval(change.after, change.before, after, before, objects, confidence)
+        lo, hi = (change.change, change.change) if reason else (lo, hi)  # at a confidence that asks for nearly nothing
         within = Estimate(change.change, lo, hi, method=by_objects.method)
         return nested_estimate(differences, within, unit, confidence=confidence, limits=(-1.0, 1.0))
 
@@ -139,10 +185,10 @@ def by_units(
         estimate = bounded(confidence)
         return estimate.lo, estimate.hi
 
+    if not any(differences) and by_objects.reason == SAME_ANSWERS:
+        return replace(by_objects, groups=len(differences))
     if by_objects.reason:
         return change
-    if not any(differences) and by_objects.p == 1:
-        return replace(by_objects, groups=len(differences))
     estimate = bounded(change.confidence)
     if estimate.reason:
         return replace(change, reason=estimate.reason)

@@ -21,6 +21,7 @@ from roadworthy.core.grouping import grouped
 from roadworthy.metrics import METRICS, Metric, find_metric, metrics_of, unknown_metric
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
+from roadworthy.protocols.changes import of_same_cases
 from roadworthy.protocols.table_specs import CHANGE_COLUMNS
 from roadworthy.statistics import holm, p_text, paired
 from roadworthy.statistics.estimates import RESAMPLES
@@ -158,7 +159,8 @@ def load_systems(
         }
         source, model = _source_and_model(name, parts[run])
         label = f"{labels[run]}/{model}"
-        systems[run, name] = Compared(label, model, evidence, cases[run, name], source, settings[run])
+        contexts = {protocol: part.context for protocol, part in own.items()}
+        systems[run, name] = Compared(label, model, evidence, cases[run, name], source, settings[run], contexts)
     return [(systems[before], systems[after]) for before, after in choices]
 
 
@@ -341,6 +343,7 @@ def _rows(before: Compared, after: Compared, metrics: Sequence[str] | None) -> I
             known = [system.settings.get(name) for system in (before, after)]
             chosen = [metric.name for metric in _metrics(protocol, metrics, known)]
             changes = one.compare(other, before, after, chosen)
+            changes = map(of_same_cases, changes) if before.reads_the_same(after, name) else changes
             subject = "" if protocol.is_default else protocol.subject or name
         else:
             why = f"figures of the protocol {name} are not compared"

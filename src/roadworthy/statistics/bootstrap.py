@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +20,11 @@ CHUNK_BYTES = 8 * 2**20
 MOST_UNDEFINED = 0.1
 """The interval is missing where a metric does not exist in a larger share of the resamples than this."""
 ALL_EQUAL = "all resamples are equal"
-"""The reason of a missing interval where resampling changes nothing."""
+"""The reason of a missing interval where resampling changes nothing, but for rounding."""
+NEARLY_EQUAL = "nearly all resamples are equal"
+"""The reason of a missing interval where the quantiles of the resamples are the value itself."""
+WITHOUT_WIDTH = 1e-9
+"""Resamples, or bounds, that lie no farther apart differ by rounding; as a share of the value where it is above 1."""
 TAIL_RESAMPLES = 10
 """A quantile with fewer resamples beyond it is extrapolated from the one that has as many, as if they were normal."""
 
@@ -120,13 +125,17 @@ def bootstrap_interval(
     with q the (1 -+ confidence)/2 quantiles of the resamples and t, z those of Student's t (G - 1 degrees of freedom)
     and the normal distribution. The longer side counts for both, since the resamples of a biased metric (ECE) lie to
     one side of it. Undefined resamples are left out. Gives (lo, hi, reason); lo and hi are NaN where the reason is not
-    empty: no value, one group only, more than 10 % of the resamples undefined, or all of them equal.
+    empty: no value, one group only, more than 10 % of the resamples undefined, or all of them (nearly) equal, rounding
+    apart. What never varied among the objects at hand may vary among others, so that such an interval has a width
+    which resampling cannot know.
 
     >>> lo, hi, reason = bootstrap_interval(0.5, np.linspace(0.4, 0.6, 1000), groups_count=100)
     >>> round(lo, 3), round(hi, 3), reason
     (0.403, 0.597, '')
     >>> bootstrap_interval(0.5, np.full(1000, 0.5), groups_count=1)
     (nan, nan, 'one group only')
+    >>> bootstrap_interval(0.0, np.where(np.arange(1000) < 9, 0.1, 0.0), groups_count=100)
+    (nan, nan, 'nearly all resamples are equal')
     """
     resampled = np.asarray(distribution, dtype=np.float64)
     if resampled.ndim != 1 or len(resampled) < 4 * TAIL_RESAMPLES:
@@ -141,13 +150,16 @@ def bootstrap_interval(
         return math.nan, math.nan, "one group only"
     if undefined > MOST_UNDEFINED:
         return math.nan, math.nan, f"undefined in {undefined:.0%} of the resamples"
-    if (defined == defined[0]).all():
+    rounding = WITHOUT_WIDTH * max(1.0, abs(value))
+    if (defined == defined[0]).all() or np.ptp(defined) <= rounding:
         return math.nan, math.nan, ALL_EQUAL
     tail = max((1 - confidence) / 2, TAIL_RESAMPLES / len(defined))
     q_lo, q_hi = np.quantile(defined, [tail, 1 - tail])
     student = float(stdtrit(groups_count - 1, (1 + confidence) / 2))
     widening = math.sqrt(groups_count / (groups_count - 1)) * student / float(ndtri(1 - tail))
     half_width = max(value - q_lo, q_hi - value) * widening
+    if half_width <= rounding:
+        return math.nan, math.nan, NEARLY_EQUAL
     return max(float(value - half_width), bounds[0]), min(float(value + half_width), bounds[1]), ""
 
 
@@ -158,17 +170,60 @@ def paired_interval(
     distribution_b: ArrayLike,
     groups_count: int,
     confidence: float = 0.95,
+    *,
+    room: float = math.inf,
+    sizes: ArrayLike | None = None,
 ) -> tuple[float, float, str]:
     """Interval of the difference a - b of two cases from the same resamples of the same groups.
 
     Paired: what both cases share (an object that is hard for both) cancels. A resample counts where both are defined.
+    Few objects, or none, may tell the cases apart, and the next one may: where the difference lies in [-room, room] for
+    any objects, one more is added to every resample, as `mean_interval` adds it, so far apart as can be. With G the
+    effective number of groups of these `sizes` (as many images each, by default) and E exponential, it weighs
+
+        w = E / (G + E),    G = (sum s)^2 / sum s^2
+
+    and lo, hi are those of `bootstrap_interval` from (1 - w) (a - b) -+ w room, or without the added one where that is
+    wider. One object weighs so much in a share; where a rare class decides a metric it can weigh more.
 
     >>> a = np.linspace(0.4, 0.6, 1000)
     >>> lo, hi, reason = paired_interval(0.5, 0.4, a, a**2, groups_count=100)
     >>> lo < 0.1 < hi
     True
+    >>> [round(bound, 2) for bound in paired_interval(0.5, 0.5, a, a, groups_count=100, room=1)[:2]]
+    [-0.04, 0.04]
     """
     a, b = np.asarray(distribution_a, dtype=np.float64), np.asarray(distribution_b, dtype=np.float64)
     if a.shape != b.shape:
         raise ValueError(f"paired resamples must be of one shape, not {a.shape} and {b.shape}")
-    return bootstrap_interval(value_a - value_b, a - b, groups_count, confidence)
+    return difference_interval(value_a - value_b, a - b, groups_count, confidence, room=room, sizes=sizes)
+
+
+def difference_interval(
+    value: float,
+    differences: ArrayLike,
+    groups_count: int,
+    confidence: float = 0.95,
+    *,
+    room: float = math.inf,
+    sizes: ArrayLike | None = None,
+) -> tuple[float, float, str]:
+    """`paired_interval` from a difference and its values (B,) in resamples."""
+    known = np.asarray(differences, dtype=np.float64)
+    plain = bootstrap_interval(value, known, groups_count, confidence, (-room, room))
+    if math.isinf(room):
+        return plain
+    images = np.ones(groups_count) if sizes is None else np.asarray(sizes, dtype=np.float64)
+    added = _exponential(len(known))
+    weight = added / (float(images.sum() ** 2 / (images**2).sum()) + added)
+    ends = [
+        bootstrap_interval(value, (1 - weight) * known + side * weight * room, groups_count, confidence, (-room, room))
+        for side in (-1, 1)
+    ]
+    return float(np.fmin(plain[0], ends[0][0])), float(np.fmax(plain[1], ends[1][1])), ends[0][2]
+
+
+@lru_cache(maxsize=16)
+def _exponential(number: int) -> Floats:
+    """So many draws of the standard exponential distribution, always the same ones."""
+    return np.random.Generator(np.random.Philox(key=np.array([0, 2**64 - 1], dtype=np.uint64))).exponential(size=number)

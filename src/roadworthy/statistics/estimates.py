@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.showing import card
-from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval
+from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, difference_interval
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -102,6 +102,17 @@ def bootstrap_estimate(
     if groups >= LEAST_BOOTSTRAP_GROUPS:
         lo, hi, reason = bootstrap_interval(value, resampled, groups, confidence, bounds)
     return Estimate(value, lo, hi, groups=groups, method="group bootstrap", reason=reason)
+
+
+def paired_estimate(
+    value: float, differences: NDArray[np.float64], sizes: NDArray[np.int64], confidence: float, room: float
+) -> Estimate:
+    """A paired difference with bounds from its values (B,) in resamples of groups of these sizes: `paired_interval`."""
+    lo, hi, groups = math.nan, math.nan, len(sizes)
+    reason = f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {groups}"
+    if groups >= LEAST_BOOTSTRAP_GROUPS:
+        lo, hi, reason = difference_interval(value, differences, groups, confidence, room=room, sizes=sizes)
+    return Estimate(value, lo, hi, groups=groups, method="paired group bootstrap", reason=reason)
 
 
 def bounding_bootstrap(groups: ArrayLike, resamples: int, seed: int) -> GroupBootstrap:

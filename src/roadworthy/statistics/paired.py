@@ -142,7 +142,14 @@ def sign_flip_p(total: int, sizes: ArrayLike) -> float:
 
 
 def paired_p(
-    value_a: float, value_b: float, distribution_a: ArrayLike, distribution_b: ArrayLike, groups_count: int
+    value_a: float,
+    value_b: float,
+    distribution_a: ArrayLike,
+    distribution_b: ArrayLike,
+    groups_count: int,
+    *,
+    room: float = math.inf,
+    sizes: ArrayLike | None = None,
 ) -> tuple[float, str]:
     """Two-sided p of the difference a - b of any metric from the resamples of one group bootstrap.
 
@@ -160,10 +167,13 @@ def paired_p(
     (nan, 'all resamples are equal')
     """
 
-    def interval(confidence: float) -> tuple[float, float]:
-        return paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count, confidence)[:2]
+    measured = value_a, value_b, distribution_a, distribution_b, groups_count
 
-    reason = paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count)[2]
+    def interval(confidence: float) -> tuple[float, float]:
+        lo, hi, why = paired_interval(*measured, confidence, room=room, sizes=sizes)
+        return (value_a - value_b, value_a - value_b) if why else (lo, hi)
+
+    reason = paired_interval(*measured, room=room, sizes=sizes)[2]
     if reason:
         return math.nan, reason
     return p_by_interval(interval, smallest_paired_p(distribution_a, distribution_b)), ""

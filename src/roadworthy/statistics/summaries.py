@@ -19,6 +19,7 @@ from roadworthy.statistics.estimates import (
     bootstrap_estimate,
     mean_defined,
     mean_rows,
+    paired_estimate,
     standard_deviation,
 )
 from roadworthy.statistics.intervals import mean_interval, proportion_interval
@@ -131,10 +132,12 @@ class Objects:
             interval = mean_interval(differences.clip(-room, room), self.index, -room, room, confidence)
             return replace(interval, value=value, method=f"paired {interval.method}")
         difference = worse * (mean_resampled(cells, name) - mean_resampled(baseline, name))
-        bounded = bootstrap_estimate(value, difference, self.count, confidence, (-room, room))
+        sizes = np.bincount(self.index, minlength=self.count)
+        bounded = paired_estimate(value, difference, sizes, confidence, metric.room(self.num_classes))
+        bounded = replace(bounded, lo=max(bounded.lo, -room), hi=min(bounded.hi, room))
         no_bounds = [cell.no_bounds[name] for cell in (*cells, *baseline) if name in cell.no_bounds]
         reason = no_bounds[0] if bounded.reason and no_bounds else bounded.reason
-        return replace(bounded, method="paired group bootstrap", reason=reason)
+        return replace(bounded, reason=reason)
 
 
 def mean_resampled(cells: Sequence[MetricSummary], metric: str) -> Floats:

@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from roadworthy.metrics import Metric
 from roadworthy.protocols.base import Compared
-from roadworthy.protocols.changes import OTHER_IMAGES, not_paired
+from roadworthy.protocols.changes import OTHER_IMAGES, not_paired, same_cases, worse_of_same_cases
 from roadworthy.protocols.classification import by_condition
 from roadworthy.protocols.classification.stopped import GrowingObjects
 from roadworthy.protocols.classification.table_specs import CELL
 from roadworthy.protocols.condition_slices import Slice, slice_where
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
-from roadworthy.statistics.summaries import Objects, mean_resampled
+from roadworthy.statistics.summaries import Objects
 from roadworthy.verdict import Criterion, Measurement
 
 if TYPE_CHECKING:
@@ -58,14 +56,16 @@ def worsening(
             where, obstacle = {**where, **slice_where(chosen, CELL)}, obstacle or own.slicing.failure
         if obstacle:
             return Measurement(where, no_estimate(f"not compared with the baseline: {obstacle}"))
-        if chosen is None:
-            return Measurement(where, _worse(own, baseline, pairs, metric, after.confidence))
-        rows = own.slicing.rows(chosen, own.ids)
-        part, part_before = (
-            by_condition.within(evidence, rows, [metric], [pair[side] for pair in pairs])
-            for side, evidence in enumerate((own, baseline))
-        )
-        return Measurement(where, _worse(part, part_before, pairs, metric, after.confidence))
+        part, part_before = own, baseline
+        if chosen is not None:
+            rows = own.slicing.rows(chosen, own.ids)
+            part, part_before = (
+                by_condition.within(evidence, rows, [metric], [pair[side] for pair in pairs])
+                for side, evidence in enumerate((own, baseline))
+            )
+        worse = Measurement(where, _worse(part, part_before, pairs, metric, after.confidence))
+        same = all(same_cases(baseline.by_key[key_before], own.by_key[key]) for key, key_before in pairs)
+        return worse_of_same_cases(worse) if same else worse
 
     wanted: list[Slice | None] = [*slices] or [None]
     return [measured(keys, chosen) for chosen in wanted for keys in selections]
@@ -78,17 +78,13 @@ def _worse(
     metric: Metric,
     confidence: float,
 ) -> Estimate:
-    """The paired loss over cells of both, by `Objects.drop`; equal answers differ by nothing in any resample."""
+    """The paired loss over cells of both, by `Objects.drop`."""
     whole, factor = own.bounded_by(metric)
     cells, cells_before = [own.cells[key] for key, _ in pairs], [baseline.cells[key] for _, key in pairs]
     objects, images = _objects(own, baseline, pairs), len(own.ids)
     if isinstance(objects, GrowingObjects):
         images = objects.counted
     estimate = objects.drop(cells, cells_before, whole, confidence)
-    if estimate.value == 0 and estimate.unbounded and not whole.mean_over_objects:
-        drawn = mean_resampled(cells, whole.name), mean_resampled(cells_before, whole.name)
-        if np.array_equal(*drawn, equal_nan=True) and len(drawn[0]) > 1:
-            estimate = replace(estimate, lo=0.0, hi=0.0, reason="")
     groups = objects.groups if isinstance(objects, GrowingObjects) else objects.count
     return estimate.scaled(factor).over(images, groups)
 

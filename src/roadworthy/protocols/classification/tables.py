@@ -21,7 +21,7 @@ from roadworthy.metrics import Answers, Metric, find_metric, unknown_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
-from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired
+from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired, of_same_cases, same_cases
 from roadworthy.protocols.classification import by_condition, corruption_error, in_service, table_specs
 from roadworthy.protocols.classification.against import where_of, worsening
 from roadworthy.protocols.classification.deciding import decide
@@ -246,14 +246,16 @@ class Evidence(base.Evidence):
             key_before, key_after = (CellKey(system.model, condition, level) for system in (before, after))
             obstacle = not_paired((before, after), shown, (condition, level))
             obstacle = obstacle or self.failures.get(key_before, "") or other.failures.get(key_after, "")
+            same = not obstacle and same_cases(self.by_key[key_before], other.by_key[key_after])
             for metric in (find_metric(name, self.metrics) for name in metrics):
                 change = after.change(condition, level, metric.name, key_after.where(), obstacle)
                 cells = None if obstacle else (self.cells[key_before], other.cells[key_after])
                 growing = cells and self._common(other, key_before, key_after)
                 if cells and growing and (growing.stopped or metric.mean_over_objects):
-                    yield growing.changed(change, *self.bounded_by(metric), *cells)
-                else:
-                    yield self._changed(change, metric, *cells) if cells else change
+                    change = growing.changed(change, *self.bounded_by(metric), *cells)
+                elif cells:
+                    change = self._changed(change, metric, *cells)
+                yield of_same_cases(change) if same else change
 
     def shown_alike(self, other: Self) -> bool:
         """Whether both were shown the same images, or one of them the first of those that the other was."""
@@ -277,7 +279,9 @@ class Evidence(base.Evidence):
         change = replace(change, n=len(self.ids), groups=self.group_count)
         whole, factor = self.bounded_by(metric)
         if not metric.mean_over_objects:
-            return by_bootstrap(change, *(factor * cell.resampled[whole.name] for cell in (before, after)))
+            drawn = [factor * cell.resampled[whole.name] for cell in (before, after)]
+            room = factor * whole.room(len(self.class_names))
+            return by_bootstrap(change, *drawn, room=room, sizes=np.bincount(self.objects))
         if missing := before.missing.get(metric.name) or after.missing.get(metric.name):
             return replace(change, reason=missing)
         if metric.proportion and len(values[0]) == len(values[1]) == 1:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics.decisions import DECISION_FUNCTIONS, DecisionCounts, decision_counts, why_undefined
+from roadworthy.metrics import find_metric
+from roadworthy.metrics.decisions import (
+    DECISION_FUNCTIONS,
+    DECISION_METRICS,
+    DecisionCounts,
+    decision_counts,
+    why_undefined,
+)
 from roadworthy.protocols.base import Compared
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap
 from roadworthy.protocols.monitoring.names import STREAM, SYSTEM
@@ -100,7 +107,9 @@ def _changed(
         values.append(float(function(counts)))
         drawn.append(function(_counts(bootstrap, cells.astype(np.float32))))
     change = replace(change, before=values[0], after=values[1], n=len(scenes[0]), groups=bootstrap.groups)
-    return by_bootstrap(change, *drawn)
+    low, high = find_metric(change.metric, DECISION_METRICS).limits(2)
+    sizes = np.unique(scenes[0].group_codes, return_counts=True)[1]
+    return by_bootstrap(change, *drawn, room=high - low, sizes=sizes)
 
 
 def _counts(bootstrap: GroupBootstrap, cells: NDArray[np.float32]) -> DecisionCounts:

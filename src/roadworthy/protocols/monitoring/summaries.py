@@ -15,7 +15,7 @@ from roadworthy.metrics import find_metric
 from roadworthy.protocols.monitoring.metrics import MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, STREAM, SYSTEM
 from roadworthy.statistics import Estimate, critical_difference
-from roadworthy.statistics.bootstrap import ALL_EQUAL
+from roadworthy.statistics.bootstrap import ALL_EQUAL, NEARLY_EQUAL
 from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
 
 Rows = list[dict[str, Any]]
@@ -73,8 +73,8 @@ def _with_assumed_bounds(known: Sequence[Estimate]) -> list[Estimate]:
     distances = [max(one.value - one.lo, one.hi - one.value) for one in known if not one.unbounded]
     if not distances:
         return [*known]
-    far = max(distances)
-    return [replace(one, lo=one.value - far, hi=one.value + far) if one.reason == ALL_EQUAL else one for one in known]
+    far, equal = max(distances), (ALL_EQUAL, NEARLY_EQUAL)
+    return [replace(one, lo=one.value - far, hi=one.value + far) if one.reason in equal else one for one in known]
 
 
 def overall_rows(rows: Iterable[Mapping[str, Any]]) -> Rows:

@@ -20,7 +20,7 @@ from roadworthy.data.subset import leading_rows
 from roadworthy.monitors import Aim
 from roadworthy.protocols.od_test import table_specs
 from roadworthy.protocols.od_test.evaluation import Represented, accuracy, calibrate_on, decide
-from roadworthy.protocols.od_test.means import Pool, Row, mean_of, shown
+from roadworthy.protocols.od_test.means import NO_OWN_BOUNDS, Pool, Row, mean_of, shown
 from roadworthy.protocols.od_test.names import ACCURACY, GAP, GAP_FIGURES, THREE_DATASETS, TWO_DATASETS
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
@@ -91,6 +91,7 @@ def _means(gaps: Sequence[Row], triples: Sequence[Row]) -> Iterator[dict[str, An
         figures = [_figures(row, gap) for row, gap in pairs if gap is not None]
         for figure in GAP_FIGURES:
             values = [row | {"metric": figure, "value": row[figure]} for row in figures]
+            values = values if figure == THREE_DATASETS else [row | NO_OWN_BOUNDS for row in values]
             mean = mean_of(pool, values, unit="test_set" if figure == THREE_DATASETS else "valid_set")
             yield {"monitor": monitor, "figure": figure, **{name: mean[name] for name in table_specs.SHORT_MEAN}}
 

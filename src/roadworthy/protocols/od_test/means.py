@@ -19,11 +19,16 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.od_test import table_specs
 from roadworthy.protocols.od_test.names import ACCURACY, ALL, ANY, COST, DISTANCE, FAR, GAP, NEAR, POOLED_BY
+from roadworthy.statistics.bootstrap import WITHOUT_WIDTH
 from roadworthy.statistics.estimates import CONFIDENCE
 
 Row = Mapping[str, Any]
 ENDS = {COST: (0.0, math.inf), GAP: (-1.0, 1.0)}
 """The lowest and highest value of the figures that are not shares."""
+ALL_ALIKE = "all test sets have the same value"
+"""The reason of a missing interval, or of one from the bounds of each triple, where test sets do not differ."""
+NO_OWN_BOUNDS = {"lo": math.nan, "hi": math.nan}
+"""What a row has whose own bounds are of another figure."""
 
 
 def shown(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -179,6 +184,9 @@ def mean_columns(
         clusters, pairs = pd.factorize(pd.Series([(row["domain"], row[unit]) for row in known]))
         ends = ENDS.get(known[0]["metric"], (0.0, 1.0))
         lo, hi, reason = clustered_interval(values, clusters, ends, confidence)
+        if hi - lo <= WITHOUT_WIDTH:  # sets that do not differ say nothing of how others do
+            lo, hi = (float(np.mean([row.get(side, math.nan) for row in known])) for side in ("lo", "hi"))
+            reason = ALL_ALIKE if math.isnan(lo + hi) else f"{ALL_ALIKE}: bounds are the means of their own"
         alone = clustered_interval(values, np.arange(len(values)), ends, confidence)
         numbers = dict(zip(numbers, (float(values.mean()), lo, hi, *alone[:2]), strict=True))
         count = len(pairs)

@@ -20,7 +20,7 @@ from roadworthy.monitors import Aim, CalibratedMonitor
 from roadworthy.monitors.learned import Floats
 from roadworthy.protocols.od_test import table_specs
 from roadworthy.protocols.od_test.evaluation import NO_IMAGE_LEFT, Represented, Sample, calibrate_on
-from roadworthy.protocols.od_test.means import Pool, Row, by_group, mean_of
+from roadworthy.protocols.od_test.means import NO_OWN_BOUNDS, Pool, Row, by_group, mean_of
 from roadworthy.protocols.od_test.names import ACCURACY
 
 STEPS = (10, 25, 50)
@@ -91,7 +91,7 @@ def size_rows(represented: Represented, triples: Sequence[Row], aim: Aim) -> Ite
             monitor = calibrate_on(represented, aim, [side.take(slice(images)) for side in pair])
             for row in own:
                 outcome = monitor if isinstance(monitor, str) else scores.of(monitor, row["test_set"])
-                yield {**row, "images": images, **_accuracy(monitor, outcome, aim)}
+                yield {**row, **NO_OWN_BOUNDS, "images": images, **_accuracy(monitor, outcome, aim)}
         yield from ({**row, "images": most} for row in own)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from roadworthy.metrics import unknown_metric
 from roadworthy.metrics.ranking import Ranking, Separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
-from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired
+from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired, of_same_cases, same_cases
 from roadworthy.protocols.condition_columns import Breakdown
 from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_data
 from roadworthy.protocols.monitor_scores import with_scores
@@ -203,9 +204,16 @@ class Evidence(base.Evidence):
         ]
         for name in dict.fromkeys([*keys, *others]):
             why = not_paired((before, after), shown, name)
+            same = not why and self._reads_the_same(keys[name], other, others[name])
             for metric in metrics:
                 change = after.change(name, (keys.get(name) or others[name]).level, metric, {"ood_set": name}, why)
-                yield change if why else self._changed(change, keys[name], other, others[name])
+                change = change if why else self._changed(change, keys[name], other, others[name])
+                yield of_same_cases(change) if same else change
+
+    def _reads_the_same(self, key: SetKey, other: Self, other_key: SetKey) -> bool:
+        """Whether two models are told from a set by the same cases, and by certainties, which these hold."""
+        read = [[*chain(*own.pairs(of_set))] for own, of_set in ((self, key), (other, other_key))]
+        return same_cases(*read) and self.drawing == other.drawing and not self.drawing["monitor"]
 
     def _changed(self, change: PairedChange, key: SetKey, other: Self, other_key: SetKey) -> PairedChange:
         before, after = self.results.get(key), other.results.get(other_key)
