@@ -25,6 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
+from roadworthy.core.resident import peak_resident
+
 FIRST = 1000
 MOST_GROWTH, MOST_BYTES = 1.02, 2000.0
 
@@ -45,14 +47,14 @@ def run_stream(images: int) -> dict[str, float]:
                 "limit": None,
                 "benchmarks": {"pixel_faults": {"kind": "noise", "shift": "sensor_pixel_faults", "level": 3}},
                 "resamples": 100,
+                "timed_images": 0,
             }
         },
     }
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         execute(prepare(parse_study(study, "benchmark")), Path(folder) / "run", progress=no_progress)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"images": images, "seconds": time.perf_counter() - started, "peak_bytes": peak}
+    return {"images": images, "seconds": time.perf_counter() - started, "peak_bytes": peak_resident()}
 
 
 def measured(images: int) -> dict[str, float]:

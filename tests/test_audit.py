@@ -465,6 +465,7 @@ def filed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "benchmarks": {"noise": {"kind": "noise", "shift": "noise", "level": 5}},
                 "resamples": 100,
                 "timed_images": 2,
+                "memory": False,
             },
         },
     )

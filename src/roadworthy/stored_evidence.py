@@ -14,6 +14,7 @@ from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, RoadworthyError, first_line
 from roadworthy.core.files import inside
 from roadworthy.core.record import RECORD, RunRecord
+from roadworthy.core.tables import SOURCE
 from roadworthy.core.validation import validated
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import RunFolder
@@ -96,8 +97,17 @@ def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
         for source, part in own.sources.items():
             context = validated(find_protocol(name).context, part.context, f"{changed}: context of {name}")
             cases, class_names = [*map(stored, part.cases)], record.sources[source].data.class_names
-            parts[name].append(Part(source, cases, context, class_names))
+            measured = partial(_measured, folder, source)
+            parts[name].append(Part(source, cases, context, class_names, measured=measured))
     return parts
+
+
+def _measured(folder: RunFolder, source: str, name: str) -> pd.DataFrame:
+    """The rows of a source in a stored table; none where the run has no such table."""
+    if name not in folder.table_names():
+        return pd.DataFrame()
+    table = folder.table(name)
+    return table[table[SOURCE] == source].drop(columns=SOURCE).reset_index(drop=True) if SOURCE in table else table
 
 
 def stored_settings(record: RunRecord) -> dict[str, Any]:

@@ -50,6 +50,12 @@ def _version(name: str) -> str | None:
         return None
 
 
+def machine() -> str:
+    """The type of this machine, as far as it decides how long something takes: processor, cores, system."""
+    cores = os.cpu_count() or 0
+    return f"{processor()}, {cores} core{'s' if cores != 1 else ''}, {platform.system()} {platform.machine()}"
+
+
 def processor() -> str:
     """The processor by name, with maker, family and model where the system says them.
 

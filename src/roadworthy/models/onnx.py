@@ -105,8 +105,8 @@ class OnnxModel(Adapter):
         self._hashes = [digest_file(file) for file in (self.path, *external_files(self._graph, self.path))]
         parse_choice("outputs", outputs, OUTPUTS)
         check_whole("the threads of an ONNX model", threads, 1, MOST_THREADS)
-        self._threads = threads
-        self._device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
+        self.threads = threads
+        self.device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
         self._input, dims, dtype = image_input(self._graph, self.path)
         layout, channels, image_size, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
         self._one_by_one = self.fixed_batch is None and _scales_by_batch(self._graph)
@@ -166,7 +166,7 @@ class OnnxModel(Adapter):
         self._main = session if used_outputs == fetched else self._session(used_outputs)
         self.capabilities |= {"features", *(["logits"] if self._logits is not None else [])}
         description = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
-        self.details = {"kind": "onnx", "device": self._device, "outputs": description}
+        self.details = {"kind": "onnx", "device": self.device, "outputs": description}
         ignored = ", ".join(repr(output) for output in outputs if output not in answering)
         used = ", ".join(map(repr, answering))
         self.notes = (f"uses the output {used} and ignores {ignored}",) if ignored else ()
@@ -301,7 +301,7 @@ class OnnxModel(Adapter):
 
     def fingerprint(self) -> str:
         """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
-        settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
+        settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self.device}
         return digest({"kind": "onnx", "files": self._hashes, "settings": {**settings, **self.reading_settings()}})
 
     def tensor_of(self, layer: str) -> str:
@@ -331,15 +331,15 @@ class OnnxModel(Adapter):
         declared = {output.name: output for output in self._graph.graph.output}
         del model.graph.output[:]
         model.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in outputs)
-        options = session_options(self._threads)
+        options = session_options(self.threads)
         folder = str(self.path.resolve().parent)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         providers = {"cuda": [CUDA, "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
         try:
-            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers[self._device])
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers[self.device])
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot load {self.path}: {_cause(error)}") from None
-        if self._device == "cuda" and CUDA not in session.get_providers():
+        if self.device == "cuda" and CUDA not in session.get_providers():
             raise InputError("CUDA is there but ONNX Runtime cannot use it: check the driver, or use `device='cpu'`")
         return session
 

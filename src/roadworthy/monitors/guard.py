@@ -237,14 +237,18 @@ class Guard:
             pixels = np.repeat(pixels, self.channels, axis=2)
         return np.ascontiguousarray(pixels if self.size is None else resize(pixels, self.size))
 
+    def calibrated(self) -> CalibratedMonitor:
+        """The monitor with its threshold, which can be saved by itself."""
+        aim = Aim(self.threshold.rule.rejected)
+        return CalibratedMonitor(self.fitted, aim, None, self.rule, self.threshold.threshold, None, ())
+
     def save(self, folder: str | Path) -> Path:
         """Write the monitor, the threshold and what is needed to find the model to a folder; the model stays where it
         is. Nothing is pickled."""
-        home, aim = Path(folder), Aim(self.threshold.rule.rejected)
+        home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         (home / MANIFEST).unlink(missing_ok=True)
-        calibrated = CalibratedMonitor(self.fitted, aim, None, self.rule, self.threshold.threshold, None, ())
-        calibrated.save(home / MONITOR)
+        self.calibrated().save(home / MONITOR)
         entry, sha = _plain_entry(self.entry, self.base, home)
         model = {
             "name": self.model.name,

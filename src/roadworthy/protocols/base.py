@@ -88,7 +88,8 @@ def _no_artifact(recipe: str) -> Path:
 class Part:
     """What a protocol knows of one source, planned or stored: its cases, its context, and the classes of its data.
 
-    `settings` are those of the study where evidence is asked for.
+    `settings` are those of the study where evidence is asked for. `measured` gives the rows of this source in a table
+    of what was measured live, `timing_*`, by its name; none where the run has no such table.
     """
 
     source: str
@@ -96,6 +97,7 @@ class Part:
     context: Any
     class_names: Sequence[str]
     settings: Any = None
+    measured: Callable[[str], pd.DataFrame] = lambda name: pd.DataFrame()
 
 
 class Evidence(ABC):
@@ -125,7 +127,8 @@ class Evidence(ABC):
         """Tables of what systems cost while they are asked, measured while nothing else runs; named `timing_*`.
 
         `cases` have their live systems; `earlier` are the tables of the run in the same folder, if there is one: what
-        was measured there need not be asked again.
+        was measured there need not be asked again. From here on its tables and measurements rest on what is returned;
+        those of a stored run rest on `Part.measured`.
         """
         return {}
 

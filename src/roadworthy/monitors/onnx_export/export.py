@@ -110,6 +110,17 @@ def export_onnx_monitor(
     return OnnxExport(home / ONNX_FILE, description, agreement)
 
 
+def export_onnx_model(model: Model, file: str | Path, *, size: tuple[int, int] | None = None) -> Path:
+    """Write a model by itself, as it stands in a file of `export_onnx_monitor` with preprocessing: what that adds to.
+
+    The input is uint8 images (N, H, W, C) at the model's size, the output `probabilities`.
+    """
+    graph = ModelGraph(model, (), _probes(model, size), include_preprocessing=True)
+    proto = graph.write({PROBABILITIES: graph.probabilities}, {PROBABILITIES: (model.num_classes,)})
+    write_bytes(Path(file), _serialised(proto, model.name))
+    return Path(file)
+
+
 def add_decision(graph: ModelGraph, score: Tensor, threshold: IdThreshold) -> Tensor:
     """score >= threshold, (N,) bool; by the predicted class where each has a threshold of its own."""
     cuts = compared_thresholds(threshold, graph.dtype(score), graph.model)
@@ -171,7 +182,7 @@ def _serialised(proto: onnx.ModelProto, name: str) -> bytes:
         content: bytes = proto.SerializeToString()
         onnx.checker.check_model(content)
     except Exception as error:
-        raise InputError(f"model {name} with its monitor is not a valid ONNX graph: {first_line(error)}") from None
+        raise InputError(f"model {name} in its exported form is not a valid ONNX graph: {first_line(error)}") from None
     return content
 
 

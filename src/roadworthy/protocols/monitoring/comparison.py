@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,10 @@ from roadworthy.metrics.decisions import (
 )
 from roadworthy.protocols.base import Compared
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap
-from roadworthy.protocols.monitoring.names import STREAM, SYSTEM
+from roadworthy.protocols.monitoring.costs import compared_costs
+from roadworthy.protocols.monitoring.criteria import family_of
+from roadworthy.protocols.monitoring.metrics import EXTRA_SECONDS
+from roadworthy.protocols.monitoring.names import ALONE, FORMS, GUARD, STREAM, SYSTEM
 from roadworthy.protocols.monitoring.scenes import Scene
 from roadworthy.protocols.monitoring.watching import Decided
 from roadworthy.statistics import GroupBootstrap
@@ -43,6 +47,10 @@ def compare_monitors(
     benchmarks = [*dict.fromkeys(name for evidence, _ in pair for name in evidence.context.benchmarks)]
     monitors = [*dict.fromkeys(label for evidence, _ in pair for label in evidence.context.monitors)]
     resamples = min(MOST_RESAMPLES, ours.settings.resamples * len(monitors))
+    costs = [metric for metric in metrics if family_of(metric) == "cost"]
+    yield from _changed_costs(pair, monitors, costs)
+    metrics = [metric for metric in metrics if metric not in costs]
+    benchmarks = benchmarks if metrics else []
     for benchmark in benchmarks:
         scenes = _scenes(pair, benchmark)
         bootstrap = None if isinstance(scenes, str) else GroupBootstrap(scenes[0].group_codes, resamples, ours.seed)
@@ -57,6 +65,18 @@ def compare_monitors(
                     yield replace(change, reason=str(decided))
                 else:
                     yield _changed(change, scenes, decided, bootstrap)
+
+
+def _changed_costs(pair: Pair, monitors: Sequence[str], metrics: Sequence[str]) -> Iterator[PairedChange]:
+    """What every monitor, or the model alone, costs in each form, where one of the two runs timed it."""
+    (ours, before), (theirs, after) = pair
+    for label, form, metric in product((ALONE, *monitors), FORMS, metrics):
+        systems = (before.model, label, form), (after.model, label, form)
+        known = [where in own.costs.times for own, where in zip((ours, theirs), systems, strict=True)]
+        if (metric == EXTRA_SECONDS.name and label == ALONE) or (form != GUARD and not any(known)):
+            continue
+        change = after.change(f"{label}: {form}", 0, metric, {"monitor": label, "form": form})
+        yield compared_costs(change, (ours.costs, systems[0]), (theirs.costs, systems[1]))
 
 
 Pair = tuple[tuple["Evidence", Compared], tuple["Evidence", Compared]]

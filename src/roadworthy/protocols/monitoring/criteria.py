@@ -8,10 +8,19 @@ from typing import Any
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import find_metric, unknown_metric
 from roadworthy.protocols.monitoring.evaluation import metrics_of
-from roadworthy.protocols.monitoring.metrics import ACCURACY, EVENT_METRICS, ID_METRICS, METRICS
+from roadworthy.protocols.monitoring.metrics import (
+    ACCURACY,
+    COST_METRICS,
+    EVENT_METRICS,
+    EXTRA_SECONDS,
+    ID_METRICS,
+    METRICS,
+)
 from roadworthy.protocols.monitoring.names import (
     ALONE,
     CONDITIONS,
+    FORMS,
+    GUARD,
     MODEL_SCOPE,
     PARTS,
     STREAM,
@@ -31,8 +40,8 @@ from roadworthy.verdict import Criterion, Measurement
 
 NOT_JUDGED = {
     **dict.fromkeys(
-        ("overhead_median", "median", "p95", "p99", "seconds_p95", "seconds_p99", "state_bytes", "peak_bytes"),
-        f"differs from machine to machine: read it in the table {TIMING.name}",
+        ("state_bytes", "resident_bytes", "extra_resident_bytes", "overhead_median"),
+        f"is measured once, so that it has no bound to be judged by: read it in the table {TIMING.name}",
     ),
     **dict.fromkeys(
         ("alarm_at", "alarm_delay", *(f"alarm_delay_{test}" for test in TESTS)),
@@ -45,7 +54,9 @@ Condition = Mapping[str, Any]
 
 
 def family_of(metric: str) -> str:
-    """Which table a metric is of: `stream` (its course), `id` (all ID test images), `competence` or `decisions`."""
+    """Which table a metric is of: `stream` (its course), `id` (ID test images), `competence`, `cost` or `decisions`."""
+    if metric in {own.name for own in COST_METRICS}:
+        return "cost"
     if metric in {own.name for own in EVENT_METRICS}:
         return "stream"
     if metric in {own.name for own in ID_METRICS}:
@@ -71,9 +82,13 @@ def conditions_of(metric: str, context: Context) -> Iterator[dict[str, Any]]:
             yield from ({"model": model, "part": part} for part in (TEST, VALID, TRAIN))
             continue
         monitors = [*context.monitors] if family in ("id", "stream") else [ALONE, *context.monitors]
+        monitors = [*context.monitors] if metric == EXTRA_SECONDS.name else monitors
         for monitor in monitors:
             if family == "id":
                 yield {"model": model, "monitor": monitor}
+                continue
+            if family == "cost":
+                yield from ({"model": model, "monitor": monitor, "form": form} for form in FORMS)
                 continue
             for benchmark, note in context.benchmarks.items():
                 where = {"model": model, "benchmark": benchmark, "ood_kind": note.kind, "monitor": monitor}
@@ -90,7 +105,7 @@ def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, A
     """The conditions that a criterion speaks of; an `InputError` where it names what is not there, or there is none.
 
     Where it names no view or part, it means the view `system` (or the only one that has the metric) and the whole
-    stream; the model alone (`none`) is meant only where it is named.
+    stream; where it names no form, the guard in Python; the model alone (`none`) is meant only where it is named.
     """
     names = [metric.name for metric in METRICS]
     if criterion.metric in NOT_JUDGED:
@@ -100,6 +115,7 @@ def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, A
     chosen = [*conditions_of(criterion.metric, context)]
     known = [column for column in CONDITIONS if any(column in condition for condition in chosen)]
     usual = {"view": usual_view(criterion.metric), "part": TEST if "part" in known and len(known) == 2 else STREAM}
+    usual["form"] = GUARD
     where = {key: wanted for key, wanted in criterion.where.items() if key != "protocol"}
     for key in where:
         if key not in known:
@@ -147,7 +163,8 @@ def measurements(
     """
     proportion = find_metric(criterion.metric, METRICS).proportion
     if criterion.over != "pooled":
-        return [Measurement(dict(condition), estimate, proportion=proportion) for condition, estimate in rows]
+        unit = "timed images" if family_of(criterion.metric) == "cost" else "independent objects"
+        return [Measurement(dict(where), estimate, proportion=proportion, unit=unit) for where, estimate in rows]
     first = {key: value for key, value in rows[0][0].items() if key not in ("benchmark", "ood_kind")}
     lost = [estimate.reason for _, estimate in rows if estimate.missing]
     where = {**first, "benchmarks": len(rows)}

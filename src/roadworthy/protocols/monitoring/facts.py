@@ -13,13 +13,26 @@ from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.metrics import AURC, FNR, MCC
-from roadworthy.protocols.monitoring.names import ALL, ALONE, CONFORMAL, DETECTION, KINDS, NAME, STREAM, SYSTEM, VIEWS
+from roadworthy.protocols.monitoring.names import (
+    ALL,
+    ALONE,
+    CONFORMAL,
+    DETECTION,
+    GUARD,
+    KINDS,
+    NAME,
+    STREAM,
+    SYSTEM,
+    VIEWS,
+)
 from roadworthy.protocols.monitoring.settings import Context
 from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, mean_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows
 from roadworthy.statistics import Estimate
 
 TESTS_OF_RANKS = ("friedman", "friedman_p", "iman_davenport", "iman_davenport_p")
+NOT_STORED: Row = dict.fromkeys(table_specs.TIMING.added_later)
+"""Columns of timings that runs of earlier versions lack."""
 FEWEST_SETS = 10
 """A comparison of ranks over fewer benchmarks has little power."""
 
@@ -92,6 +105,7 @@ class MonitoringFacts:
     sweep       by (model, benchmark or `all`, monitor): residual hazard over availability cost
     risk        by (model, benchmark, monitor): risk over coverage
     stream      by (model, benchmark, monitor, metric);  alarms: rows by (model, benchmark, monitor)
+    timing      rows by (model, monitor, form)
     unranked    (view, model, why) of comparisons of ranks that could not be made
     context     what the run noted of the source: its monitors and benchmarks, and what was left out
     """
@@ -110,7 +124,7 @@ class MonitoringFacts:
     stream: Mapping[tuple[str, str, str, str], Estimate]
     timelines: Mapping[tuple[str, str], Timeline]
     alarms: Mapping[tuple[str, str, str], tuple[Row, ...]]
-    timing: Mapping[tuple[str, str], Row]
+    timing: Mapping[tuple[str, str, str], Row]
     unranked: tuple[tuple[str, str, str], ...] = ()
     id_examples: Picture | None = None
     id_answers: tuple[Row, ...] = ()
@@ -259,7 +273,10 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
                 ((row["model"], row["benchmark"], row["monitor"]), row) for row in rows(table_specs.ALARMS)
             ).items()
         },
-        timing={(row["model"], row["monitor"]): row for row in rows(table_specs.TIMING)},
+        timing={
+            (row["model"], row["monitor"], row.get("form", GUARD)): {**NOT_STORED, **row}
+            for row in rows(table_specs.TIMING)
+        },
         context=_context(facts),
         settings=facts.record.protocols[NAME].settings,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols.monitoring.facts import Curve, MonitoringFacts
 from roadworthy.protocols.monitoring.metrics import AURC, EFFECT_METRICS, MCC
-from roadworthy.protocols.monitoring.names import ALL, ALONE, MODEL_SCOPE
+from roadworthy.protocols.monitoring.names import ALL, ALONE, EXPORTED, FORMS, MODEL_SCOPE
 from roadworthy.protocols.monitoring.rank_figure import critical_difference
 from roadworthy.protocols.monitoring.stream_figure import monitor_line, rounded, timeline
 from roadworthy.protocols.monitoring.words import KIND_LABELS, quantity, short_value, view_label
@@ -60,7 +60,12 @@ def swept_sets(test: MonitoringFacts) -> list[str]:
 
 def timed_models(test: MonitoringFacts) -> list[str]:
     """The models that were timed image by image."""
-    return [model for model in test.models if any(key[0] == model for key in test.timing)]
+    return [model for model in test.models if any(key[0] == model and is_timed(test, *key) for key in test.timing)]
+
+
+def is_timed(test: MonitoringFacts, model: str, monitor: str, form: str) -> bool:
+    """Whether there are times of a monitor, or the model alone, in a form."""
+    return not math.isnan(number_of(test.timing.get((model, monitor, form), {}).get("median")))
 
 
 def matrix(test: MonitoringFacts, model: str, view: str) -> View:
@@ -201,11 +206,16 @@ def _line_layout(titles: tuple[str, str]) -> dict[str, Any]:
 
 
 def time_per_image(test: MonitoringFacts, model: str) -> View:
-    """Milliseconds per image of the model alone and with each monitor: the median, and up to the 95th percentile."""
-    names = [name for name in (ALONE, *test.monitors) if (model, name) in test.timing]
-    rows = [test.timing[model, name] for name in names]
+    """Milliseconds per image of the model alone and with each monitor: the median, and up to the 95th percentile.
+
+    A monitor whose exported file was timed has a second bar.
+    """
+    systems = [(name, form) for name in (ALONE, *test.monitors) for form in FORMS if is_timed(test, model, name, form)]
+    rows = [test.timing[model, *system] for system in systems]
     median, late = ([1000 * number_of(row[column]) for row in rows] for column in ("median", "p95"))
-    labels = ["model alone" if name == ALONE else name for name in names]
+    labels = [
+        ("model alone" if name == ALONE else name) + (" (file)" if form == EXPORTED else "") for name, form in systems
+    ]
     hover = [
         f"<b>{text(label)}</b><br>median {quantity(middle)} ms<br>95 % of images within {quantity(high)} ms"
         for label, middle, high in zip(labels, median, late, strict=True)
@@ -214,7 +224,7 @@ def time_per_image(test: MonitoringFacts, model: str) -> View:
     whisker["array"] = [plain(high - middle, 0.0) for middle, high in zip(median, late, strict=True)]
     whisker["arrayminus"] = [0.0] * len(rows)
     bars: dict[str, Any] = {"orientation": "h", "y": list(range(len(rows))), "x": [plain(value) for value in median]}
-    colours = [drawing.MUTED if name == ALONE else look(0)[0] for name in names]
+    colours = [drawing.MUTED if name == ALONE else look(FORMS.index(form))[0] for name, form in systems]
     trace = drawing.trace("bar", hover, **bars, marker={"color": colours}, error_x=whisker)
     layout = drawing.layout_of(height=66 + 24 * len(rows), margin={"l": 8, "r": 16, "t": 8, "b": 46})
     title = "milliseconds per image (lower is better)"

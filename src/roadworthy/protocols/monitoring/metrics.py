@@ -101,6 +101,29 @@ EVENT_METRICS = (
 )
 """Of the course of a stream."""
 
+SECONDS = (0.0, math.inf)
+MEDIAN_SECONDS, P95_SECONDS, P99_SECONDS = (
+    Metric(
+        name,
+        label=f"Seconds, {words}",
+        sentence=f"The seconds within which {words} of the images are decided, one at a time, with model and monitor.",
+        higher_is_better=False,
+        range=SECONDS,
+        digits=6,
+    )
+    for name, words in (("seconds_median", "half"), ("seconds_p95", "95 %"), ("seconds_p99", "99 %"))
+)
+EXTRA_SECONDS = Metric(
+    "extra_seconds",
+    label="Extra seconds",
+    sentence="The seconds that the monitor adds to those of the model alone on the same image, the median over images.",
+    higher_is_better=False,
+    range=(-math.inf, math.inf),
+    digits=6,
+)
+COST_METRICS = (MEDIAN_SECONDS, P95_SECONDS, P99_SECONDS, EXTRA_SECONDS)
+"""What it costs at runtime, from stored times."""
+
 METRICS = (
     *DECISION_METRICS,
     *SCORE_METRICS,
@@ -110,5 +133,6 @@ METRICS = (
     *ID_METRICS,
     ACCURACY,
     *EVENT_METRICS,
+    *COST_METRICS,
 )
 """In the order of the tables."""

@@ -25,6 +25,8 @@ OOD_SETS = "ood/"
 
 ALONE = "none"
 """In place of a monitor: the model by itself, whose every answer is accepted."""
+GUARD, EXPORTED = FORMS = ("guard", "exported")
+"""How a model runs with a monitor: as a guard in Python, or as one exported ONNX file that holds both."""
 ALL = "all"
 """Stands for all benchmarks, kinds or models in the tables."""
 
@@ -37,7 +39,7 @@ EXCHANGEABILITY, REJECTION_RATE = "exchangeability", "rejection_rate"
 TESTS = (EXCHANGEABILITY, REJECTION_RATE)
 """The tests that watch the assumption of a threshold while a stream goes on."""
 
-CONDITIONS = ("model", "benchmark", "ood_kind", "monitor", "view", "part")
+CONDITIONS = ("model", "benchmark", "ood_kind", "monitor", "view", "part", "form")
 """What a criterion may ask for besides the source."""
 
 

@@ -65,6 +65,7 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "best_values": best_values(test),
         "model_views": figures.model_views(test),
         "timed_models": figures.timed_models(test),
+        "is_timed": figures.is_timed,
         "table_rows": {
             view: [*([names.ALONE] if _has_alone(test, view) else []), *test.monitors] for view in test.views
         },

@@ -23,7 +23,14 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS, REJECTED
+from roadworthy.protocols.monitoring.metrics import (
+    COST_METRICS,
+    DECISION_METRICS,
+    EVENT_METRICS,
+    MCC,
+    METRICS,
+    REJECTED,
+)
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, OOD_SETS, TEST, TRAIN, VALID, ood_set
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
@@ -141,12 +148,22 @@ class Monitoring(base.Protocol):
         return base.Planned(cases, context)
 
     def comparable(self, settings: Settings) -> tuple[Metric, ...]:
-        """The metrics of decisions."""
-        return DECISION_METRICS
+        """The metrics of decisions and of cost."""
+        return (*DECISION_METRICS, *COST_METRICS)
+
+    def check_against(self, criterion: Criterion, settings: Settings) -> None:
+        """Refuse a criterion on cost: a run is judged before its times are written where a baseline could be read."""
+        super().check_against(criterion, settings)
+        if criterion.metric in {metric.name for metric in COST_METRICS}:
+            raise InputError(
+                f"criterion {criterion.id}: times are not judged against a baseline: name the most that they may be, "
+                f"or compare the two runs by {criterion.metric}"
+            )
 
     def is_over_objects(self, criterion: Criterion) -> bool:
-        """The mean over benchmarks is not bounded by objects, nor are stretches and false alarms."""
-        return criterion.over != "pooled" and criterion.metric not in {metric.name for metric in EVENT_METRICS}
+        """The mean over benchmarks is not bounded by objects, nor are stretches, false alarms and times."""
+        others = {metric.name for metric in (*EVENT_METRICS, *COST_METRICS)}
+        return criterion.over != "pooled" and criterion.metric not in others
 
     def row_facts(self, case: base.KnownCase) -> Mapping[str, Any]:
         """The model, the monitor, and the benchmark whose OOD side the case is."""

@@ -103,7 +103,11 @@ class Settings(Strict):
                    at most this; of the rejection rate at most this plus 1 - confidence, the chance that the promise of
                    rule conformal does not hold. Without a promise, the rejection rate is not tested
     resamples      of the bootstrap that bounds what is not a share of images
-    timed_images   how many images model and monitors are timed with, one by one; 0 times nothing
+    timed_images   how many images model and monitors are timed with, one by one; where there are fewer, they are shown
+                   again. 0 times nothing
+    timed_seconds  the most seconds that model, or model and one monitor, are timed for: those that are slow are timed
+                   with fewer images
+    memory         whether the memory that they take is measured, each in a process of its own
     """
 
     limit: Annotated[int, Field(ge=2)] | None = 1000
@@ -118,7 +122,9 @@ class Settings(Strict):
     layers: list[str] = []
     alarm_level: Share = 0.01
     resamples: Annotated[int, Field(ge=LEAST_RESAMPLES, le=100_000)] = 1000
-    timed_images: Annotated[int, Field(ge=0, le=10_000)] = 100
+    timed_images: Annotated[int, Field(ge=0, le=10_000)] = 1000
+    timed_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    memory: bool = True
 
     @field_validator("benchmarks")
     @classmethod

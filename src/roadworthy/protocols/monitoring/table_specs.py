@@ -114,13 +114,29 @@ ALARMS = TableSpec(
 )
 TIMING = TableSpec(
     f"timing_{NAME}",
-    "What one monitor costs at runtime, image by image: seconds of model and monitor together, the ratio to the model "
-    "alone (monitor `none`), and memory.",
-    key=("model", "monitor"),
+    "What one model costs at runtime with one monitor or alone (monitor `none`), image by image, as a guard in Python "
+    "or as one exported ONNX file (`form`): seconds with 95 % bounds, `extra` (the median of what they are beyond "
+    "those of the model alone on the same image) and the ratio of medians, bytes that the monitor keeps, the most "
+    "memory of a process of its own and how much that exceeds the model alone (`extra_resident_bytes`), where, when.",
+    key=("model", "monitor", "form"),
     columns=(
-        *("model", "monitor", "images", "median", "p95", "p99", "overhead_median", "state_bytes", "peak_bytes"),
-        *("system", "reason"),
+        *("model", "monitor", "form", "images", "different", "median", "median_lo", "median_hi"),
+        *("p95", "p95_lo", "p95_hi", "p99", "p99_lo", "p99_hi", "extra", "extra_lo", "extra_hi", "overhead_median"),
+        *("state_bytes", "resident_bytes", "extra_resident_bytes", "machine", "measured", "asked", "system"),
+        *("reason", "no_memory"),
     ),
+    added_later=(
+        *("form", "different", "median_lo", "median_hi", "p95_lo", "p95_hi", "p99_lo", "p99_hi"),
+        *("extra", "extra_lo", "extra_hi", "resident_bytes", "extra_resident_bytes"),
+        *("machine", "measured", "asked", "no_memory"),
+    ),
+)
+TIMES = TableSpec(
+    f"timing_{NAME}_images",
+    f"The seconds that one image took with one model, monitor and form, turn by turn, which {TIMING.name} and criteria "
+    "on cost are computed from; `image` is its place among the test images.",
+    key=("model", "monitor", "form", "turn"),
+    columns=("model", "monitor", "form", "turn", "image", "seconds"),
 )
 GALLERY = TableSpec(
     f"{NAME}_gallery",
@@ -138,5 +154,5 @@ GALLERY_ANSWERS = TableSpec(
 
 TABLE_SPECS = (
     *(DECISIONS, OVERALL, IMPACT_ON_ID, THRESHOLDS, COMPETENCE, SETS, RISK, SWEEP, RANKS, PAIRS),
-    *(EVENTS, TIMELINE, ALARMS, TIMING, GALLERY, GALLERY_ANSWERS),
+    *(EVENTS, TIMELINE, ALARMS, TIMING, TIMES, GALLERY, GALLERY_ANSWERS),
 )

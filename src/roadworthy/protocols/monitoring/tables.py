@@ -21,6 +21,7 @@ from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.in_service import Watchable, measured_bound
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.comparison import compare_monitors
+from roadworthy.protocols.monitoring.costs import Costs
 from roadworthy.protocols.monitoring.courses import courses, event_estimates, timeline_rows
 from roadworthy.protocols.monitoring.criteria import asked_conditions, family_of, measurements
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows, sweep_rows
@@ -50,6 +51,7 @@ class Evidence(base.Evidence):
         self.classes, self.class_names = len(part.class_names), part.class_names
         self.settings, self.seed = settings, seed
         self.bounds = Bounds(CONFIDENCE, settings.resamples, seed)
+        self.costs = Costs.of_tables(*(part.measured(spec.name) for spec in (table_specs.TIMING, table_specs.TIMES)))
         self._scenes: dict[str, ModelScenes] = {}
         self._watched: dict[tuple[str, str], Watched | str] = {}
 
@@ -154,7 +156,8 @@ class Evidence(base.Evidence):
             table_specs.TIMELINE: timeline,
             table_specs.ALARMS: alarms,
         }
-        return {spec.name: spec.frame(own) for spec, own in rows.items()}
+        made = {spec.name: spec.frame(own) for spec, own in rows.items()}
+        return made | ({table_specs.TIMING.name: self.costs.frame()} if self.costs.facts else {})
 
     def _decisions(self) -> Iterator[tuple[dict[str, Any], Scene | str, Decided | str, Watched | str]]:
         """Every monitor in every stream: model, benchmark and monitor, the stream, the decisions and the monitor."""
@@ -300,6 +303,8 @@ class Evidence(base.Evidence):
         if family == "competence":
             return self._competence(model, condition["part"], confidence)[metric]
         label = condition["monitor"]
+        if family == "cost":
+            return self.costs.estimate((model, label, condition["form"]), metric, confidence)
         if family == "id":
             return self._impact(model, label, confidence)[metric]
         benchmark = condition["benchmark"]
@@ -337,7 +342,11 @@ class Evidence(base.Evidence):
 
     def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """What models and monitors cost image by image, as far as that was not measured before."""
-        return timed(self, cases, earlier)
+        facts, times = timed(self, cases, earlier)
+        self.costs = Costs.of_tables(facts, times)
+        if not len(times):
+            return {}
+        return {table_specs.TIMING.name: self.costs.frame(), table_specs.TIMES.name: times}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of a few images of every benchmark, and of the ID side, with what the models answered."""

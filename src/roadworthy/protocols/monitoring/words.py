@@ -28,6 +28,7 @@ from roadworthy.protocols.monitoring.names import (
     DETECTION,
     DISTRIBUTIONAL_SHIFT,
     EXCHANGEABILITY,
+    EXPORTED,
     KEPT,
     MODEL_SCOPE,
     NO_PROMISE,
@@ -143,6 +144,43 @@ def quantity(value: float) -> str:
     if math.isnan(value):
         return MISSING
     return whole(round(value)) if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def timed_text(row: Row, column: str) -> str:
+    """A time in milliseconds with its bounds, where it has them.
+
+    >>> timed_text({"p95": 0.0021, "p95_lo": 0.002, "p95_hi": None}, "p95")
+    '2.1'
+    >>> timed_text({"p95": 0.0021, "p95_lo": 0.002, "p95_hi": 0.0025}, "p95")
+    '2.1 [2, 2.5]'
+    """
+    value, lo, hi = (1000 * number_of(row[name]) for name in (column, f"{column}_lo", f"{column}_hi"))
+    return quantity(value) if math.isnan(lo + hi) else f"{quantity(value)} [{quantity(lo)}, {quantity(hi)}]"
+
+
+def cost_notes(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """Where and when a model was timed, with how many images, and what was not measured, each with the reason."""
+    rows = {(monitor, form): row for (own, monitor, form), row in test.timing.items() if own == model}
+    for (machine, measured), _ in grouped(((r["machine"], r["measured"]), r) for r in rows.values()).items():
+        on = (
+            f"on {machine}, {measured[:16].replace('T', ' ')} UTC"
+            if machine
+            else "on a machine and at a time that the run does not name"
+        )
+        yield f"Timed {on}."
+    images = [int(row["images"]) for row in rows.values() if not math.isnan(number_of(row["median"]))]
+    different = max((int(number_of(row["different"])) for row in rows.values() if row["different"]), default=0)
+    fewest, most = min(images, default=0), max(images, default=0)
+    again = f" ({whole(different)} different ones, shown again)" if 0 < different < most else ""
+    yield f"Each with {whole(most) if fewest == most else f'{whole(fewest)} to {whole(most)}'} images{again}."
+    for column, what in (("reason", "times"), ("no_memory", "memory")):
+        told = grouped((row[column], _system_label(*system)) for system, row in rows.items() if row[column])
+        yield from (f"{listing(list(names))}, {what}: {reason}." for reason, names in told.items())
+
+
+def _system_label(monitor: str, form: str) -> str:
+    name = "model alone" if monitor == ALONE else monitor
+    return f"{name} (file)" if form == EXPORTED else name
 
 
 def event_text(metric: Metric, value: float) -> str:
