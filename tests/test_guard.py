@@ -24,6 +24,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data.images import resize
 from roadworthy.demo import CLASSIFIER
+from roadworthy.models import align, load_model
 from roadworthy.models.callable import CallableModel
 from roadworthy.models.signals import Signals
 from roadworthy.monitors import MONITORS, CalibratedMonitor, Monitor, make_monitor, represent_data
@@ -32,6 +33,7 @@ from roadworthy.monitors.guard import Decision, Guard, load_guard
 from roadworthy.monitors.id_threshold import IdRule
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.onnx_export import compare_decisions
+from roadworthy.uncertainty import Temperature
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 SMALLEST = IdRule("smallest")
@@ -152,6 +154,23 @@ def test_one_pass_of_an_onnx_model_gives_answer_and_features(
     decisions += [guard.check(image) for image in images]
     assert passes == [1] * 5, "one pass for each image, after the first of all has shown what the monitor reads"
     assert decisions[0] == decisions[1], "the first image is answered as all others are"
+
+
+def test_a_model_with_a_temperature_is_passed_once_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signs = rw.open_dataset({"builtin": "signs", "n": 70}, size=32)
+    scaled = Temperature(align(load_model(str(CLASSIFIER)), signs.class_names), 2.0)
+    train = rw.open_dataset({"builtin": "signs", "split": "train", "n": 70}, size=32)
+    guard = Guard.make(scaled, make_monitor("mahalanobis", layer="/9/Relu_output_0"), train, signs, SMALLEST)
+    images = signs.batch(slice(0, 3)).images
+    first = guard.check(images[0])
+    passes = counted_passes(monkeypatch)
+    decisions = [guard.check(image) for image in images]
+    assert decisions[0] == first
+    assert passes == [1, 1, 1]
+    apart = Signals(scaled, signs.batch([0]), 1)
+    (score,) = guard.fitted.scores(guard.fitted.represent_signals(apart), guard.rule)
+    assert first.score == pytest.approx(score, rel=1e-4)
+    assert first.confidence == pytest.approx(apart.probabilities.max(), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", FEATURES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,9 @@ def align(model: Model, class_names: Sequence[str]) -> Model:
 
 class Wrapper(Model):
     """A model that answers by another one: all that a subclass does not change is the other's own."""
+
+    only_rescales: ClassVar[bool] = False
+    """Whether it asks the model once about the images as they are and changes nothing but the numbers of its answer."""
 
     def __init__(self, model: Model, name: str | None = None) -> None:
         self.model, self.name, self.num_classes = model, name or model.name, model.num_classes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
-from roadworthy.models.classes import AlignedModel
+from roadworthy.models.classes import AlignedModel, Wrapper
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,17 @@ def penultimate(model: Model) -> str:
 _WATCHED: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
+def _passed_network(model: Model) -> Model:
+    """The network that passes the images of a model once for each answer, whatever is made of its answer afterwards."""
+    network = network_of(model)
+    while isinstance(network, Wrapper) and network.only_rescales:
+        network = network_of(network.model)
+    return network
+
+
 def can_watch(model: Model) -> bool:
     """Whether layers can come with the answer of a model, from the same pass, as they are but for rounding."""
-    network = network_of(model)
+    network = _passed_network(model)
     return isinstance(network, Watchable) and network.is_watchable and "features" in model.capabilities
 
 
@@ -154,7 +162,7 @@ def watched_layer(model: Model) -> str:
 @contextmanager
 def watching(model: Model, layers: Sequence[str]) -> Iterator[dict[str, list[NDArray[np.float32]]]]:
     """What `features` gives of these layers of every pass while inside, by layer; nothing where none is named."""
-    network = network_of(model)
+    network = _passed_network(model)
     with ExitStack() as stack:
         seen = {}
         for layer in layers:

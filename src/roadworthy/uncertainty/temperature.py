@@ -107,6 +107,8 @@ class Temperature(Wrapper):
     [[0.25, 0.75]]
     """
 
+    only_rescales = True
+
     def __init__(self, model: Model, temperature: float, *, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0):
             raise InputError(f"the temperature of model {model.name} must be above 0 and finite, not {temperature}")
