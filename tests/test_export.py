@@ -62,7 +62,7 @@ def results(run: Path) -> dict[str, bytes]:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study that was run directly, and exported, with the GANs of the export in the folder `run`."""
     folder = tmp_path_factory.mktemp("black_box")
-    save_onnx(folder / "tiny.onnx", gain=3.0)
+    save_onnx(folder / "tiny.onnx", gain=3.0, softmax=False)
     source = save(folder / "study.yaml", black_box(folder))
     call("run", source, "--out", folder / "direct", "--workers", "1")
     said = call("export", source, folder / "images", "--out", folder / "run")
@@ -73,7 +73,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_answers_to_every_kind_of_set_give_the_tables_of_the_direct_run(exported: Path) -> None:
     before = files_below(exported / "run" / "artifacts")
     answer_elsewhere(exported / "images", exported / "tiny.onnx", exported / "answers.csv")
-    back = black_box(exported, models={"tiny": {"predictions": str(exported / "answers.csv")}})
+    answers = {"predictions": str(exported / "answers.csv"), "outputs": "logits"}
+    back = black_box(exported, models={"tiny": answers})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         call("run", save(exported / "back.yaml", back), "--out", exported / "run", "--workers", "1")

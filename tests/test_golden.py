@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ from roadworthy.core.roles import Outliers
 from roadworthy.core.tables import TableSpec
 from roadworthy.data import subset
 from roadworthy.engine.plan import Bench
+from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics.names import ADDED
 from roadworthy.protocols.declared import declared_tables
-from roadworthy.protocols.ood import sides
+from roadworthy.protocols.monitor_scores import own_scores
+from roadworthy.protocols.ood import gallery, sides
+from roadworthy.protocols.ood import tables as ood_tables
 
 GOLDEN = Path(__file__).parent / "golden"
 CHARTS = json.loads((GOLDEN / "charts.json").read_text())
@@ -157,10 +161,18 @@ def seed_and_repeat(maker: Outliers, bench: Bench, repeat: int) -> int:
     return bench.seed + repeat
 
 
+def by_probability(readouts: Sequence[Readouts]) -> tuple[str, list[Any]]:
+    """What put answers in order when these runs were made: probabilities in single precision."""
+    plain = [replace(own, classified=replace(own.answers, log_odds=None)) for own in readouts]
+    return own_scores(plain)
+
+
 @pytest.mark.parametrize("name", FIRST)
 def test_the_same_study_gives_the_same_tables_today(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset, "object_rounds", drawn_by_image)
     monkeypatch.setattr(sides, "_seed_of", seed_and_repeat)
+    monkeypatch.setattr(ood_tables, "own_scores", by_probability)
+    monkeypatch.setattr(gallery, "own_scores", by_probability)
     run = rw.run_study(today(name), out=tmp_path / "run", progress=rw.no_progress)
     stored = GOLDEN / "schema1" / name / "tables"
     names = sorted(path.stem for path in stored.glob("*.parquet") if not path.stem.startswith("timing_"))

@@ -303,7 +303,7 @@ def test_an_isolated_torch_network_shows_its_layers_and_gradients_with_the_same_
     batch = some_images(5)
     signals = [Signals(model, batch, 4) for model in (apart, here)]
     together = Signals(apart, batch, 4, ("0", "1"))
-    for name in ("logits", "probabilities", "features", "activations:0", "activations:1"):
+    for name in ("logits", "probabilities", "log_odds", "features", "activations:0", "activations:1"):
         assert np.array_equal(signals[0][name], signals[1][name]), name
         assert np.array_equal(together[name], signals[1][name]), name
     assert not together.asked_apart, "both layers came with the answer"

@@ -271,7 +271,7 @@ def test_onnx_torch_and_function_agree(tmp_path: Path) -> None:
     answers = [model.answer(batch, 6) for model in models]
     for model, answer in zip(models, answers, strict=True):
         assert model.num_classes == 2
-        assert model.columns == ("probabilities", "boxes")
+        assert model.columns == ("probabilities", "log_odds", "boxes")
         assert "logits" in model.capabilities
         np.testing.assert_allclose(answer.columns["boxes"], answers[1].columns["boxes"], atol=1e-4)
         np.testing.assert_allclose(answer.probabilities, answers[1].probabilities, atol=1e-5)
@@ -360,7 +360,7 @@ def test_study_entries_of_localizers(tmp_path: Path) -> None:
     what, where = (linear_onnx(tmp_path / f"{name}.onnx", {"out": columns}) for name, columns in (("a", 3), ("b", 4)))
     entry = {"joint": {"classes": "a.onnx", "boxes": {"onnx": "b.onnx", "boxes": "centre relative"}}}
     model = load_model(entry, name="both", base=tmp_path)
-    assert (model.name, model.columns, model.num_classes) == ("both", ("probabilities", "boxes"), 3)
+    assert (model.name, model.columns, model.num_classes) == ("both", ("probabilities", "log_odds", "boxes"), 3)
     assert sorted(model.origin.files) == ["a.onnx", "b.onnx"]
     answer = model.answer(squares(3), 2)
     np.testing.assert_array_equal(answer.probabilities, OnnxModel(what).answer(squares(3), 2).probabilities)
@@ -376,7 +376,7 @@ def test_joint_model_takes_each_answer_from_its_model(tmp_path: Path) -> None:
     )
     localizer = function_model(BoxForm(variance="variance"), 2.0)
     model = JointModel(classifier, localizer)
-    assert model.columns == ("probabilities", "boxes", "box_variance")
+    assert model.columns == ("probabilities", "log_odds", "boxes", "box_variance")
     turned = align(model, ["yes", "no"])
     batch = squares(5)
     probabilities = classifier.answer(batch, 5).probabilities
@@ -449,7 +449,7 @@ def test_mc_dropout_over_boxes_is_the_mean_of_its_passes() -> None:
 def test_mc_dropout_answers_classes_and_boxes_together() -> None:
     batch = squares(4)
     model = McDropout(TwoOutputs(), passes=6, size=SIDE, boxes="corners pixels", uncertainty="head", family="two")
-    assert model.columns == ("probabilities", "certainty", "samples", "boxes", "box_variance")
+    assert model.columns == ("probabilities", "log_odds", "certainty", "samples", "boxes", "box_variance")
     assert (model.uncertainty, model.family, model.runtime) == ("head", "two", "onnx")
     slow = McDropout(TwoOutputs(), passes=6, size=SIDE, boxes="corners pixels", runtime="torch")
     answer, expected = model.answer(batch, 4), slow.answer(batch, 4)

@@ -200,6 +200,22 @@ def test_answers_are_the_library_s_own(kind: Kind, hand: Hand) -> None:
     assert (answers.argmax(1) == batch.labels).mean() > 0.4
 
 
+OF_PROBABILITIES = ("scikit-learn classifier", "keras model", "keras file", "onnx static", "predictor")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_log_odds_are_those_of_the_logits_where_a_kind_knows_them(kind: Kind, hand: Hand) -> None:
+    model = align(rw.load_model(kind.given(hand), **kind.settings(hand)), class_names())
+    answer = model.answer(signs("test", 70), 64)
+    assert ("log_odds" in model.columns) == (answer.log_odds is not None) == (kind.name not in OF_PROBABILITIES)
+    if answer.logits is None or answer.log_odds is None:
+        return
+    logits, chosen = answer.logits.astype(np.float64), answer.probabilities.argmax(1)
+    others = np.where(np.arange(len(class_names())) == chosen[:, None], -np.inf, logits)
+    odds = logits[np.arange(70), chosen] - np.logaddexp.reduce(others, axis=1)
+    np.testing.assert_allclose(answer.log_odds, odds, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_same_content_is_the_same_model(kind: Kind, hand: Hand) -> None:
     first, second = (rw.load_model(kind.given(hand), **kind.settings(hand), name=name) for name in "ab")

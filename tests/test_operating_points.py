@@ -546,7 +546,7 @@ def test_shifts_of_both_sides_need_a_foreign_set(tmp_path: Path) -> None:
 
 
 def test_answers_from_elsewhere_give_the_same_tables(tmp_path: Path) -> None:
-    save_onnx(tmp_path / "tiny.onnx", gain=3.0)
+    save_onnx(tmp_path / "tiny.onnx", gain=3.0, softmax=False)
     data = {"test": {"builtin": "signs", "n": 28}, "validation": {"builtin": "signs", "split": "train", "n": 28}}
     small = {"shifts": ["fog"], "levels": [5], "outliers": {"sets": ["park"], "transformed": ["fog"]}}
     content = study(tmp_path, data=data, outliers=PARK, protocols={"operating_points": small})
@@ -554,7 +554,7 @@ def test_answers_from_elsewhere_give_the_same_tables(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     call("export", tmp_path / "study.yaml", tmp_path / "images")
     answer_elsewhere(tmp_path / "images", tmp_path / "tiny.onnx", tmp_path / "answers.csv")
-    content["models"] = {"tiny": {"predictions": str(tmp_path / "answers.csv")}}
+    content["models"] = {"tiny": {"predictions": str(tmp_path / "answers.csv"), "outputs": "logits"}}
     back = rw.run_study(content, out=tmp_path / "back", workers=1, progress=no_progress)
     for name in ("operating_points", "operating_points_thresholds", "operating_points_curve"):
         assert back.tables[name].equals(direct.tables[name])

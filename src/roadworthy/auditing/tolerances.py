@@ -33,7 +33,7 @@ TOLERANCES: Mapping[str, float] = {
 }
 """The largest absolute difference, by column; boxes are in pixels."""
 OTHER_NUMBERS = 1e-3
-"""The same for all other columns of numbers (features, heat maps), as a share of the largest absolute stored value."""
+"""The same for all other columns of numbers (log-odds, features), as a share of the largest absolute stored value."""
 EXACT = ("id", "group", "label")
 """Columns that are equal on every machine."""
 CLASS = "prediction"

@@ -229,8 +229,12 @@ class Model(System):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of its answers that are stored: they follow from its capabilities alone, never from who asks."""
-        return tuple(name for name in STORED if name in self.capabilities)
+        """The columns of its answers that are stored: they follow from its capabilities alone, never from who asks.
+
+        One that answers logits has `log_odds`, too.
+        """
+        known = self.capabilities | ({"log_odds"} if {"probabilities", "logits"} <= self.capabilities else frozenset())
+        return tuple(name for name in STORED if name in known)
 
     @property
     def underlying(self) -> Model:

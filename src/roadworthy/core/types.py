@@ -107,8 +107,12 @@ def _read_only(array: Any) -> Any:
     return view
 
 
-STORED = ("probabilities", "certainty", "samples", "boxes", "box_variance")
+STORED = ("probabilities", "log_odds", "certainty", "samples", "boxes", "box_variance")
 """The columns of an answer that are stored, where a system declares them; logits are a signal and are not."""
+LOG_ODDS = "log_odds"
+"""The column that puts answers in order where a model knows logits, and the name of that score in tables."""
+MOST_LOG_ODDS = 1e300
+"""Log-odds where every other class is ruled out: finite, and above all that logits in single precision can give."""
 Column = NDArray[np.float32]
 
 
@@ -117,6 +121,7 @@ class Prediction:
 
     probabilities  (N, K) float32, rows sum to 1; an error where a model has no classes
     logits         (N, K) float32
+    log_odds       (N,) float64, log p - log(1 - p) of the predicted class, from logits: see `log_odds`
     certainty      (N,) float32, higher = more certain, where the model has a measure of its own
     samples        (S, N, K) float32, one set of probabilities per stochastic pass or ensemble member
     boxes          (N, 4) float32 x0, y0, x1, y1 in pixels of the batch;  box_variance (N, 4)
@@ -131,6 +136,7 @@ class Prediction:
         probabilities: Column | None = None,
         *,
         logits: Column | None = None,
+        log_odds: NDArray[np.float64] | None = None,
         certainty: Column | None = None,
         samples: Column | None = None,
         boxes: Column | None = None,
@@ -138,15 +144,17 @@ class Prediction:
     ) -> None:
         self._probabilities = probabilities
         self.logits = logits
+        self.log_odds = log_odds
         self.certainty = certainty
         self.samples = samples
         self.boxes = boxes
         self.box_variance = box_variance
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, NDArray[Any]]:
         """The columns that there are, by their name."""
-        known = {"probabilities": self._probabilities, "logits": self.logits, "certainty": self.certainty}
+        known: dict[str, NDArray[Any] | None] = {"probabilities": self._probabilities, "logits": self.logits}
+        known |= {"log_odds": self.log_odds, "certainty": self.certainty}
         known |= {"samples": self.samples, "boxes": self.boxes, "box_variance": self.box_variance}
         return {name: column for name, column in known.items() if column is not None}
 
@@ -161,7 +169,7 @@ class Prediction:
         name, column = next(iter(self.columns.items()))
         return int(column.shape[_axis(name)])
 
-    def changed(self, **columns: Column | None) -> Prediction:
+    def changed(self, **columns: NDArray[Any] | None) -> Prediction:
         """The same answer with other columns; None takes one away."""
         return Prediction(**{**self.columns, **columns})
 
@@ -177,14 +185,25 @@ class Prediction:
         return Prediction(**join_columns([part.columns for part in parts]))
 
     def check(self, n: int, classes: int, model: str, declared: Sequence[str] = ("probabilities",)) -> Prediction:
-        """Return self, or raise a `ModelError` that says what is wrong with the answer."""
+        """The answer, with `log_odds` where these are declared and follow from its logits.
+
+        A `ModelError` says what is wrong with it.
+        """
+        if "log_odds" in declared and self.log_odds is None and self.logits is not None:
+            return self._with_log_odds(n, classes, model).check(n, classes, model, declared)
         lacking = [name for name in declared if name not in self.columns]
         if lacking:
             raise ModelError(f"model {model} declares {lacking[0]} and does not answer them")
         extra = [name for name in STORED if name in self.columns and name not in declared]
         if extra:
             raise ModelError(f"model {model} answers {extra[0]} without declaring them: add it to its capabilities")
-        shapes = {"probabilities": (n, classes), "certainty": (n,), "boxes": (n, 4), "box_variance": (n, 4)}
+        shapes = {
+            "probabilities": (n, classes),
+            "log_odds": (n,),
+            "certainty": (n,),
+            "boxes": (n, 4),
+            "box_variance": (n, 4),
+        }
         for name, shape in shapes.items():
             column = self.columns.get(name)
             if column is None:
@@ -199,6 +218,14 @@ class Prediction:
             self._check_probabilities(model)
         return self
 
+    def _with_log_odds(self, n: int, classes: int, model: str) -> Prediction:
+        for name in ("probabilities", "logits"):
+            shape = getattr(self.columns.get(name), "shape", None)
+            if shape != (n, classes):
+                raise ModelError(f"model {model} answered {name} {shape} to {n} images of {classes} classes")
+        assert self.logits is not None
+        return self.changed(log_odds=log_odds(self.logits, self.probabilities.argmax(axis=1)))
+
     def _check_probabilities(self, model: str) -> None:
         total = self.probabilities.sum(axis=1, dtype=np.float64)
         if self.probabilities.min(initial=0.0) < -1e-6 or np.abs(total - 1.0).max(initial=0.0) > 1e-3:
@@ -206,6 +233,28 @@ class Prediction:
                 f"model {model}: rows are not probabilities (smallest {self.probabilities.min():.4g}, "
                 f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare `outputs='logits'`"
             )
+
+
+def log_odds(logits: Floats, classes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """log p - log(1 - p) (N,) of the probability p of one class of each row, from logits (N, K) or log probabilities.
+
+        z_k - log sum_{j != k} exp z_j,  in float64, row by row
+
+    It grows with p and goes on growing where p has become 1 by rounding. Where all other logits are minus infinity it
+    is `MOST_LOG_ODDS`, and NaN where a logit is NaN or infinite.
+
+    >>> log_odds(np.array([[0.0, np.log(3.0)], [200.0, 0.0], [0.0, 40.0]]), np.array([1, 0, 1])).round(4).tolist()
+    [1.0986, 200.0, 40.0]
+    """
+    values = np.array(logits, np.float64, order="C")
+    rows = np.arange(len(values))
+    own = values[rows, classes]
+    values[rows, classes] = -np.inf
+    top = values.max(axis=1, initial=-np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        exponents = np.exp(values - np.where(np.isneginf(top), 0.0, top)[:, None])
+        odds = own - (top + np.log(exponents.sum(axis=1)))
+        return np.asarray(np.clip(odds, -MOST_LOG_ODDS, MOST_LOG_ODDS), np.float64)
 
 
 def _axis(column: str) -> int:

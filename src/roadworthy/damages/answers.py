@@ -110,7 +110,11 @@ def _logits(probabilities: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _plain(answer: Prediction, probabilities: NDArray[Any], logits: NDArray[Any] | None) -> Prediction:
-    """The answer with other class scores; certainty and samples, which would speak of the undamaged ones, are gone."""
+    """The answer with other class scores; what would speak of the undamaged ones is gone."""
     return answer.changed(
-        probabilities=np.asarray(probabilities, np.float32), logits=logits, certainty=None, samples=None
+        probabilities=np.asarray(probabilities, np.float32),
+        logits=logits,
+        log_odds=None,
+        certainty=None,
+        samples=None,
     )

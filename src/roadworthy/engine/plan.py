@@ -10,7 +10,7 @@ from roadworthy.core.errors import InputError, ModelError, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import BATCH as BATCH
 from roadworthy.core.roles import Buildable, Dataset, Model, Outliers, Shift, System, leaves
-from roadworthy.core.types import Artifact, Batch, Case, Stimulus
+from roadworthy.core.types import LOG_ODDS, Artifact, Batch, Case, Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.models import StoredPredictions
 
@@ -22,6 +22,8 @@ MOST_CASES = 100_000
 """Cases of a study (triples of an OD-test), at most: a plan is made whole before anything runs."""
 THREADS = 1
 """Threads per inference. Workers are the parallelism; more threads would change the bits of an answer."""
+COLUMN_VERSION = 1
+"""The version of the column `log_odds`, in the recipe of cases that have it: one that was stored without is another."""
 
 StopRule = Callable[[Readouts], bool]
 """Whether the readouts of the first parts of a case are enough: a pure function of them."""
@@ -352,6 +354,8 @@ class Bench:
             "chunk": system.part_images or self.chunk,
             "threads": THREADS,
         }
+        if isinstance(system, Model) and LOG_ODDS in system.columns:
+            recipe[LOG_ODDS] = COLUMN_VERSION
         case = Case(showing.stimulus, name or system.name, recipe)
         return PlannedCase(case, showing, system, protocol, self.source, labels or {}, refused)
 

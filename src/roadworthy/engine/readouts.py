@@ -5,6 +5,7 @@ moved a box without a mask), and what the system declares:
 
 probabilities  prediction, confidence (the largest), p_label (of the true class), sum_squares and, for at most
                `FULL_CLASSES` classes, all of them. The sums are what every metric needs, however many classes
+log_odds       log p - log(1 - p) of the prediction, where the system knows logits
 certainty      where the system has a measure of its own
 samples        sample_entropy (mean entropy of the passes) and sample_dissent (share that votes otherwise)
 boxes, box_variance
@@ -35,7 +36,7 @@ FULL_CLASSES = 128
 NUMBERS = ("certainty", "sample_entropy", "sample_dissent", "box_inflation")
 BOXES = ("true_box", "boxes", "box_variance")
 CLASSIFIED = ("prediction", "confidence", "p_label", "sum_squares")
-COLUMNS = ["id", "group", "label", *CLASSIFIED, *NUMBERS, *BOXES]
+COLUMNS = ["id", "group", "label", *CLASSIFIED, "log_odds", *NUMBERS, *BOXES]
 """What metrics need; the probabilities stay on disk."""
 
 Floats = NDArray[np.float64]
@@ -165,10 +166,9 @@ def read_case(folder: Path) -> Readouts:
     try:
         facts, parts = manifests.read_manifest(folder, ["classes"])
         table = pa.concat_tables([_read_part(folder / name) for name in sorted(parts)])
-        classes = int(facts["classes"])
+        return _readouts(table, int(facts["classes"]))
     except (OSError, ValueError, TypeError, InputError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
-    return _readouts(table, classes)
 
 
 class GrowingCase:
@@ -207,6 +207,7 @@ def _readouts(table: pa.Table, classes: int) -> Readouts:
             prediction=_class_numbers(table, "prediction"),
             **{name: table[name].to_numpy() for name in CLASSIFIED[1:]},
             num_classes=classes,
+            log_odds=table["log_odds"].to_numpy() if "log_odds" in known else None,
         )
     ids = tuple(table["id"].to_pylist())
     groups = ids if table["group"].equals(table["id"]) else tuple(table["group"].to_pylist())

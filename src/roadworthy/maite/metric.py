@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.types import log_odds
 from roadworthy.maite.reading import Detections, best_box, class_of, datum_id, numbers_of, single_box
 from roadworthy.metrics.base import Metric as OwnMetric
 from roadworthy.metrics.boxes import BOX_METRICS, UNCERTAIN, BoxAnswers
@@ -76,8 +77,13 @@ class Metric:
         if len({len(scores) for scores, _ in answered}) > 1:
             raise InputError("a batch has answers and targets of one number of classes, and these differ")
         rows = np.stack([scores for scores, _ in answered])
-        probabilities = softmax(rows) if self.outputs == "logits" else rows
-        self._accumulator.update(probabilities, np.array(classes), groups_of(metadata_batch, self.group))
+        groups, truth = groups_of(metadata_batch, self.group), np.array(classes)
+        if self.outputs != "logits":
+            self._accumulator.update(rows, truth, groups)
+            return
+        probabilities = softmax(rows)
+        odds = log_odds(np.asarray(rows, np.float32), probabilities.argmax(axis=1))
+        self._accumulator.update(probabilities, truth, groups, log_odds=odds)
 
     def compute(self) -> dict[str, Any]:
         """Every metric by name, with bounds where there are groups."""

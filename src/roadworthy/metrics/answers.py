@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.metrics.binning import ProbabilityBins
-from roadworthy.metrics.ranking import Ranking
+from roadworthy.metrics.ranking import Ranking, tied_share
 
 TOLERANCE = 1e-3
 """How far a probability may lie outside [0, 1], or a row of probabilities from summing to 1, by rounding."""
@@ -26,6 +26,7 @@ class Answers:
     confidence   (n,) float64, the largest probability
     p_label      (n,) float64, the probability of the true class
     sum_squares  (n,) float64, the sum over classes of the squared probabilities
+    log_odds     (n,) float64, log p - log(1 - p) of the prediction from logits; None where no logits are known
 
     >>> answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], labels=[0, 0])
     >>> answers.prediction.tolist(), answers.confidence.tolist(), answers.correct.tolist()
@@ -38,6 +39,7 @@ class Answers:
     p_label: NDArray[np.float64]
     sum_squares: NDArray[np.float64]
     num_classes: int
+    log_odds: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if self.num_classes < 1:
@@ -49,7 +51,11 @@ class Answers:
             if column.size and not -TOLERANCE <= column.min() <= column.max() <= 1 + 3 * TOLERANCE:
                 raise ValueError(f"{name} must lie within 0..1, not {column.min()}..{column.max()}")
             object.__setattr__(self, name, column)
-        columns = (self.label, self.prediction, self.confidence, self.p_label, self.sum_squares)
+        if self.log_odds is not None:
+            object.__setattr__(self, "log_odds", np.asarray(self.log_odds, dtype=np.float64))
+        columns = [self.label, self.prediction, self.confidence, self.p_label, self.sum_squares, self.score]
+        if self.log_odds is not None and not np.isfinite(self.log_odds).all():
+            raise ValueError("log_odds must be finite numbers")
         if any(column.shape != (len(self.label),) for column in columns):
             raise ValueError(f"answers need columns of one length, not {[column.shape for column in columns]}")
 
@@ -85,8 +91,9 @@ class Answers:
 
     def take(self, rows: NDArray[np.intp]) -> Self:
         """The answers to some images, by their rows."""
-        columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+        names = ("label", "prediction", "confidence", "p_label", "sum_squares", "log_odds")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
 
     def forget(self) -> None:
         """Drop what was computed from the columns, about as many bytes as they have; it is computed again when needed.
@@ -96,6 +103,15 @@ class Answers:
         for name in DERIVED:
             vars(self).pop(name, None)
 
+    @property
+    def score(self) -> NDArray[np.float64]:
+        """(n,) float64: what answers are put in order by, from the least sure to the surest.
+
+        The log-odds where they are known, else the confidence. Both put answers in the same order, but confidences that
+        were rounded to 1, in single precision from 1 - 3e-8 on, are all equal.
+        """
+        return self.confidence if self.log_odds is None else self.log_odds
+
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """(n,) bool: the prediction is the label."""
@@ -103,8 +119,8 @@ class Answers:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Right answers (the positive class) and wrong ones, in the order of their confidence."""
-        return Ranking(self.confidence, self.correct)
+        """Right answers (the positive class) and wrong ones, in the order of their score."""
+        return Ranking(self.score, self.correct)
 
     @cached_property
     def confidence_bins(self) -> ProbabilityBins:
@@ -114,6 +130,11 @@ class Answers:
 
 DERIVED = ("correct", "ranking", "confidence_bins")
 """What answers keep of what was computed from their columns, until they forget it."""
+
+
+def tied_answers(answers: Answers) -> float:
+    """The share of pairs of a right and a wrong answer that are in no order for want of log-odds; NaN with log-odds."""
+    return float("nan") if answers.log_odds is not None else tied_share(answers.confidence, answers.correct)
 
 
 def answers_of(probabilities: ArrayLike, labels: ArrayLike | None) -> Answers:

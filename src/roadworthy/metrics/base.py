@@ -85,6 +85,7 @@ class Metric:
     shares             a function of answers and weights whose result `of_answers` is given in their place: metrics that
                        share one are computed from a single result
     why_missing        from answers to the reason why there is no value, or None
+    ties               from answers to the share of pairs that their scores cannot put in order; of metrics of a ranking
     mean_over_objects  whether its bounds are those of a mean over objects, which hold whatever the distribution;
                        otherwise objects are resampled
     proportion         whether each image counts 0 or 1
@@ -105,6 +106,7 @@ class Metric:
     of_images: OfImages | None = None
     shares: Callable[[Any, Weights], Any] | None = None
     why_missing: Callable[[Any], str | None] | None = None
+    ties: Callable[[Any], float] | None = None
     mean_over_objects: bool = False
     proportion: bool = False
     multiple_of: Metric | None = None
@@ -277,6 +279,7 @@ class Metric:
             of_images=None,
             shares=None,
             why_missing=None,
+            ties=None,
             proportion=False,
             multiple_of=None,
             factor=None,
@@ -427,7 +430,7 @@ def _expected(setting: str, value: Any) -> str:
         return "" if isinstance(value, bool) else "True or False"
     if setting == "digits":
         return "" if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "a whole number"
-    if setting in ("shares", "why_missing", "factor"):
+    if setting in ("shares", "why_missing", "ties", "factor"):
         return "" if value is None or callable(value) else "a function"
     if setting == "range" and not callable(value):
         is_pair = isinstance(value, tuple) and len(value) == 2

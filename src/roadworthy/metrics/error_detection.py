@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roadworthy.metrics.answers import Answers
+from roadworthy.metrics.answers import Answers, tied_answers
 from roadworthy.metrics.base import metric
 from roadworthy.metrics.ranking import RankedPair
 from roadworthy.metrics.weighting import Floats, Weights
@@ -26,12 +26,14 @@ def _ranked(answers: Answers, weights: Weights) -> RankedPair:
     higher_is_better=True,
     shares=_ranked,
     why_missing=_one_side_only,
+    ties=tied_answers,
 )
 def auroc(ranked: RankedPair) -> Floats:
     """AUROC of confidence, correct predictions (the positive class) against incorrect ones; ties count half.
 
-    P(c_i > c_j) + 1/2 P(c_i = c_j) for i correct, j incorrect. Does not exist where there is no incorrect or no correct
-    prediction: NaN, never 0.5 or 1.
+    P(c_i > c_j) + 1/2 P(c_i = c_j) for i correct, j incorrect. Where log-odds are known, they stand for the confidence
+    (`Answers.score`): the order is the same, but confidences that were rounded to 1 are told apart. Does not exist
+    where there is no incorrect or no correct prediction: NaN, never 0.5 or 1.
 
     >>> auroc(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
     1.0
@@ -51,6 +53,7 @@ def auroc(ranked: RankedPair) -> Floats:
     percent=True,
     shares=_ranked,
     why_missing=_one_side_only,
+    ties=tied_answers,
 )
 def fpr95_right(ranked: RankedPair) -> Floats:
     """Share of wrong answers accepted where 95 % of the right answers (the positive class) are, by their confidence.
@@ -72,6 +75,7 @@ def fpr95_right(ranked: RankedPair) -> Floats:
     higher_is_better=False,
     percent=True,
     why_missing=_one_side_only,
+    ties=tied_answers,
 )
 def fpr95_wrong(answers: Answers, weights: Weights) -> Floats:
     """Share of right answers rejected where 95 % of the wrong answers (the positive class) are, by their confidence.

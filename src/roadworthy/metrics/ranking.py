@@ -40,6 +40,37 @@ def binary_auroc(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.flo
     return area if weights is not None and np.ndim(weights) == 2 else float(area[0])
 
 
+TIED = "have equal scores and are in no order"
+"""What is said of pairs of a positive and a negative with equal scores."""
+
+
+def tied_share(scores: ArrayLike, positive: ArrayLike) -> float:
+    """The share of pairs of a positive and a negative with equal scores: P(equal); NaN where a side is missing.
+
+    AUROC counts half of it; whatever the order of those pairs is, it moves by no more than that.
+
+    >>> tied_share([1.0, 1.0, 0.9, 0.9], [True, False, True, False])
+    0.5
+    """
+    is_positive = np.asarray(positive)
+    values, index = np.unique(np.asarray(scores), return_inverse=True)
+    sides = [np.bincount(index[side], minlength=len(values)) for side in (is_positive, ~is_positive)]
+    pairs = float(is_positive.sum()) * float((~is_positive).sum())
+    return float(sides[0] @ sides[1]) / pairs if pairs else float("nan")
+
+
+def ties_in_words(share: float) -> str:
+    """What must be known of a figure of a ranking with this share of tied pairs; empty where there are none.
+
+    >>> ties_in_words(0.1234), ties_in_words(0.0), ties_in_words(float("nan"))
+    ('12.34 % of pairs have equal scores and are in no order', '', '')
+    """
+    if not share > 0:
+        return ""
+    words = f"{100 * share:.2f} %" if share >= 5e-5 else "less than 0.01 %"
+    return f"{words} of pairs {TIED}"
+
+
 class Ranking:
     """Scores (n,) of positives and negatives, put in order once, however many weights (B, n) they are counted with.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.metrics.answers import Answers
+from roadworthy.metrics.answers import Answers, tied_answers
 from roadworthy.metrics.base import Metric
 from roadworthy.metrics.decisions import checked_flags
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows
@@ -84,7 +84,7 @@ def weighted_risk_area(scores: ArrayLike, losses: ArrayLike, weights: ArrayLike)
 
 
 def _aurc_of_confidence(answers: Answers, weights: Weights) -> Floats:
-    return weighted_risk_area(answers.confidence, ~answers.correct, weights)
+    return weighted_risk_area(answers.score, ~answers.correct, weights)
 
 
 class_aurc = Metric(
@@ -94,8 +94,9 @@ class_aurc = Metric(
     "averaged over how many are kept, the most confident first. Lower is better.",
     higher_is_better=False,
     of_answers=_aurc_of_confidence,
+    ties=tied_answers,
 )
-"""AURC of the confidence of a classifier: `weighted_risk_area` with score = confidence and loss 1 where it is wrong."""
+"""AURC of the confidence of a classifier: `weighted_risk_area` of `Answers.score`, with loss 1 where it is wrong."""
 
 
 class _Ranked:

@@ -25,7 +25,7 @@ from roadworthy.core.types import UNDISTURBED, Batch, Prediction
 from roadworthy.core.validation import check_no_nul
 from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.classes import read_class_names
-from roadworthy.models.outputs import OUTPUTS, are_probabilities, prediction
+from roadworthy.models.outputs import OUTPUTS, SUM_TOLERANCE, are_probabilities, prediction, softmax
 from roadworthy.models.preprocess import parse_choice
 
 SUFFIXES = (".csv", ".parquet")
@@ -134,6 +134,14 @@ class StoredPredictions(Model):
                 f"{self.path} holds logits where probabilities were declared: negative or not summing to 1 are "
                 f"{self._some(bad)}"
             )
+        if {"probabilities", "logits"} <= self._parts.keys():
+            pairs = zip(self._parts["logits"], self._parts["probabilities"], strict=True)
+            apart = np.concatenate([np.abs(softmax(own) - other).max(axis=1) > SUM_TOLERANCE for own, other in pairs])
+            if apart.any():
+                raise InputError(
+                    f"{self.path} holds logits that are not those of its probabilities in "
+                    f"{self._some(np.flatnonzero(apart))}: leave out one of the two"
+                )
 
     def _find_box_form(self, declared: str | None) -> BoxForm | None:
         """How the stored boxes are written, and checks that their variance can be one; None where there are none."""
@@ -191,7 +199,7 @@ class StoredPredictions(Model):
             read, variance = self.box_form.read(np.concatenate([*boxes.values()], axis=1), size, size)
             boxes = {"boxes": read} if variance is None else {"boxes": read, "box_variance": variance}
         if not answers:
-            return Prediction(**boxes)
+            return Prediction(boxes=boxes.get("boxes"), box_variance=boxes.get("box_variance"))
         kind = "probabilities" if "probabilities" in answers else "logits"
         return prediction(answers.pop(kind), kind, answers.get("logits")).changed(**boxes)
 

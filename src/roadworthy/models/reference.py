@@ -66,13 +66,14 @@ class Architecture:
 
 
 _ANSWERS = frozenset({"probabilities", "logits", "features"})
+_PASSES = frozenset({"probabilities", "log_odds", "samples", "certainty"})
 _TORCH = _ANSWERS | {"input_gradient"}
 
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")
 """The reference networks by name."""
 for _name, _architecture in {
     "baseline": Architecture(thesis_cnn, 4, 0.0, 1, _ANSWERS),
-    "mc_dropout": Architecture(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+    "mc_dropout": Architecture(thesis_cnn, 8, 0.6, 20, _PASSES),
     "lenet": Architecture(lenet, 30, 0.0, 1, _TORCH, width=6, batch=32),
     "vgg": Architecture(small_vgg, 8, 0.5, 1, _TORCH, width=16),
     "resnet": Architecture(small_resnet, 8, 0.0, 1, _TORCH, width=16),

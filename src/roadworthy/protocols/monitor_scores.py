@@ -1,4 +1,6 @@
-"""The score of a monitor in place of a model's own certainty: planned beside the model's cases, read with them.
+"""What answers are put in order by: what the model says, or in its place the score of a monitor on it.
+
+The monitor is planned beside the model's cases and read with them.
 
 A monitor keeps something of each image (`MonitorOn`); its score follows from that, and from what it learned on
 undisturbed validation data, where it learns anything there.
@@ -10,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
+from roadworthy.core.types import LOG_ODDS
 from roadworthy.engine.monitor_systems import REPRESENTATION, MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase
 from roadworthy.engine.readouts import Readouts
@@ -100,7 +106,10 @@ def _planned_monitor(label: str, monitor: Monitor, model: Model, bench: Bench) -
 
 
 def with_scores(cases: Sequence[StoredCase]) -> list[StoredCase]:
-    """The cases of models; where a monitor was planned beside them, their readouts have its score as `certainty`."""
+    """The cases of models; where a monitor was planned beside them, their readouts have its score as `certainty`.
+
+    Such readouts have no log-odds, which would speak of the model.
+    """
     watched = {_shown_to(case): case for case in cases if MONITOR in case.labels}
     models = [case for case in cases if MONITOR not in case.labels]
     if not watched:
@@ -124,7 +133,8 @@ def with_scores(cases: Sequence[StoredCase]) -> list[StoredCase]:
             raise InputError("the monitor was shown other images than the model: run the study again")
         fitted, rule = opened(watcher.labels["artifact"])
         with foreign_code("", is_the_machine_s):
-            return replace(readouts, certainty=fitted.scores(columns[REPRESENTATION], rule))
+            scores = fitted.scores(columns[REPRESENTATION], rule)
+            return replace(readouts, classified=replace(readouts.answers, log_odds=None), certainty=scores)
 
     def scored(case: StoredCase) -> StoredCase:
         watcher = watched[_shown_to(case)]
@@ -134,6 +144,24 @@ def with_scores(cases: Sequence[StoredCase]) -> list[StoredCase]:
         return replace(case, failure=case.failure or failure, load=partial(load, case, watcher))
 
     return [scored(case) for case in models]
+
+
+def own_scores(readouts: Sequence[Readouts]) -> tuple[str, list[NDArray[np.float64]]]:
+    """What orders the answers of one model in all of these readouts alike: its name, and the scores (n,) of each.
+
+    `certainty`   a certainty of the model's own, where all have one
+    `log_odds`    log p - log(1 - p) of the largest probability p, where all have it. It also stands for a certainty
+                  that is nothing else than that probability, as the one of several passes or members is
+    `confidence`  the largest probability itself, which is 1 for all very sure answers in single precision
+    """
+    certain = [own.certainty for own in readouts if own.certainty is not None]
+    is_own = len(certain) == len(readouts)
+    odds = [own.answers.log_odds for own in readouts if own.answers.log_odds is not None]
+    if len(odds) == len(readouts):
+        pairs = zip(certain, readouts, strict=False)
+        if not is_own or all(np.array_equal(own, other.answers.confidence) for own, other in pairs):
+            return LOG_ODDS, odds
+    return ("certainty", certain) if is_own else ("confidence", [own.answers.confidence for own in readouts])
 
 
 def _shown_to(case: StoredCase) -> tuple[str, str]:

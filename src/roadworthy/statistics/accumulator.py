@@ -57,17 +57,30 @@ class Accumulator:
         """How many images it has been given."""
         return sum(map(len, self._answers))
 
-    def update(self, probabilities: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None) -> None:
-        """Add a batch: probabilities (n, K), labels (n,) and, where they are known, groups (n,).
+    def update(
+        self,
+        probabilities: ArrayLike,
+        labels: ArrayLike,
+        groups: ArrayLike | None = None,
+        *,
+        log_odds: ArrayLike | None = None,
+    ) -> None:
+        """Add a batch: probabilities (n, K), labels (n,) and, where they are known, groups (n,) and log-odds (n,).
 
-        A group is the physical object that an image shows: frames of one sign share it. Groups are given with every
-        batch or with none. What cannot be used is an `InputError`, and leaves everything as it was.
+        A group is the physical object that an image shows: frames of one sign share it. Log-odds are those of the
+        predicted class, from logits: they put in order what was rounded to a probability of 1. Both are given with
+        every batch or with none. What cannot be used is an `InputError`, and leaves everything as it was.
         """
         try:
             rows, classes = np.asarray(probabilities, np.float64), np.asarray(labels)
         except (TypeError, ValueError):
             raise InputError("probabilities (n, K) and labels (n,) must be numbers in rows of one length") from None
         answers = answers_of(rows, classes)
+        if log_odds is not None:
+            try:
+                answers = replace(answers, log_odds=np.asarray(log_odds, np.float64))
+            except (TypeError, ValueError):
+                raise InputError(f"`log_odds=` must be a finite number for each of {len(answers)} images") from None
         if self._answers and answers.num_classes != self._answers[0].num_classes:
             raise InputError(
                 f"probabilities have {answers.num_classes} classes, those before {self._answers[0].num_classes}"
@@ -77,6 +90,8 @@ class Accumulator:
             raise InputError(f"`groups=` must name an object for each of {len(answers)} images, not {names.shape}")
         if self._answers and (names is None) != (self._groups is None):
             raise InputError("`groups=` must be given with every batch or with none")
+        if self._answers and (answers.log_odds is None) != (self._answers[0].log_odds is None):
+            raise InputError("`log_odds=` must be given with every batch or with none")
         self._answers.append(answers)
         self._groups = None if names is None else [*(self._groups or ()), names]
 
@@ -84,7 +99,8 @@ class Accumulator:
         """Every metric by name, over all that was given; bounds count groups, and are missing where there are none."""
         if not len(self):
             return {metric.name: no_estimate("no images") for metric in self.metrics}
-        columns = {name: np.concatenate([getattr(part, name) for part in self._answers]) for name in COLUMNS}
+        known = [name for name in COLUMNS if getattr(self._answers[0], name) is not None]
+        columns = {name: np.concatenate([getattr(part, name) for part in self._answers]) for name in known}
         groups = None if self._groups is None else np.concatenate(self._groups)
         order = np.lexsort([*columns.values(), *([] if groups is None else [groups])])
         answers = Answers(
@@ -110,6 +126,8 @@ class Accumulator:
                 raise InputError("the two accumulators were given answers with different numbers of classes")
             if (other._groups is None) != (self._groups is None):
                 raise InputError("one of the two accumulators was given groups and the other was not")
+            if (other._answers[0].log_odds is None) != (self._answers[0].log_odds is None):
+                raise InputError("one of the two accumulators was given log-odds and the other was not")
         if other._answers:
             self._groups = None if other._groups is None else [*(self._groups or ()), *other._groups]
             self._answers = [*self._answers, *other._answers]

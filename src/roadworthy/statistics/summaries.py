@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from roadworthy.metrics import Answers, Metric
 from roadworthy.metrics.base import MetricValues
+from roadworthy.metrics.ranking import ties_in_words
 from roadworthy.statistics.bootstrap import GroupBootstrap
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -35,6 +36,7 @@ class MetricSummary:
     values     per metric, its value in each repeat
     resampled  per other metric, its mean over repeats in each bootstrap resample, (B,)
     missing    per metric that is undefined, why;  no_bounds: per metric that could not be resampled, why
+    ties       per metric of a ranking, the share of pairs in no order, its mean over the repeats where that is known
     """
 
     per_image: Mapping[str, NDArray[np.float32]]
@@ -42,6 +44,7 @@ class MetricSummary:
     resampled: Mapping[str, Floats]
     missing: Mapping[str, str]
     no_bounds: Mapping[str, str]
+    ties: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def mean(self, metric: str) -> float:
         """The mean over the repeats in which the metric is defined."""
@@ -76,6 +79,7 @@ def summarise_metrics(repeats: Sequence[Any], metrics: Sequence[Metric], bootstr
             for name, result in of_all.items()
             if result.reason and not missing[name]
         },
+        ties={metric.name: mean_defined([metric.ties(own) for own in repeats]) for metric in drawn if metric.ties},
     )
 
 
@@ -108,7 +112,8 @@ class Objects:
             return replace(interval, value=value, sd=sd)
         bounded = bootstrap_estimate(value, mean_resampled(cells, name), self.count, confidence, (low, high))
         no_bounds = next((cell.no_bounds[name] for cell in cells if name in cell.no_bounds), bounded.reason)
-        reasons = dict.fromkeys(filter(None, [missing_reason, bounded.reason and no_bounds]))
+        ties = ties_in_words(mean_defined([cell.ties.get(name, math.nan) for cell in cells]))
+        reasons = dict.fromkeys(filter(None, [missing_reason, ties, bounded.reason and no_bounds]))
         return replace(bounded, reason="; ".join(reasons), sd=sd)
 
     def drop(

@@ -59,6 +59,8 @@ class Ensemble(Model):
                         "that answer the same"
                     )
         of_classes = {"probabilities", "samples", "certainty"} if "probabilities" in first.capabilities else set()
+        if of_classes and all("logits" in member.capabilities for member in self.members):
+            of_classes |= {"log_odds"}
         return frozenset(of_classes | ({"boxes", "box_variance"} if "boxes" in first.capabilities else set()))
 
     def _agree_on_classes(self) -> None:

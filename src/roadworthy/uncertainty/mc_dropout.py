@@ -65,7 +65,7 @@ class McDropout(Adapter):
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
     >>> model = McDropout(network, passes=5, size=2, seed=1, runtime="torch")
     >>> [layer.name for layer in model.layers], sorted(model.capabilities)
-    (['3'], ['certainty', 'probabilities', 'samples'])
+    (['3'], ['certainty', 'log_odds', 'probabilities', 'samples'])
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class McDropout(Adapter):
         self.class_names, self.input_size, self.fixed_batch = whole.class_names, whole.input_size, whole.fixed_batch
         self.reading, self.uncertainty, self.family = whole.reading, uncertainty, family or whole.family
         of_classes = {"probabilities", "samples", "certainty"} if self.num_classes else set()
+        of_classes |= {"log_odds"} if self.num_classes and self.outputs == "logits" else set()
         self.capabilities = frozenset(of_classes | ({"boxes", "box_variance"} if self.reading else set()))
         self._weights = sum(weight.numel() for weight in whole.module.parameters())
         example = self.preprocess(probe_images(whole.input_size, self.preprocess.channels))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
-from roadworthy.core.types import Prediction
+from roadworthy.core.types import Prediction, log_odds
 from roadworthy.models.boxes import mixed_boxes
 
 Samples = NDArray[np.floating[Any]]
@@ -20,7 +20,8 @@ def mixture(answers: Sequence[Prediction]) -> Prediction:
     """The answers of S passes or members to the same images as one, each with the same weight.
 
     Classes: the mean of the probabilities, the answers as `samples` (S, N, K), the largest mean probability as
-    `certainty`. Boxes: their mean and their variance per coordinate (see `mixed_boxes`).
+    `certainty`, and where all give logits its `log_odds`. Boxes: their mean and their variance per coordinate (see
+    `mixed_boxes`).
 
     >>> first, second = (Prediction(boxes=np.float32([[0, 0, side, side]])) for side in (4, 8))
     >>> answer = mixture([first, second])
@@ -33,6 +34,9 @@ def mixture(answers: Sequence[Prediction]) -> Prediction:
         samples = np.stack([answer.probabilities for answer in answers])
         mean = mean_prediction(samples)
         columns |= {"probabilities": mean, "samples": samples, "certainty": mean.max(axis=1)}
+        logits = [answer.logits for answer in answers if answer.logits is not None]
+        if len(logits) == len(answers):
+            columns["log_odds"] = log_odds(mean_log_probabilities(logits), mean.argmax(axis=1))
     if "boxes" in known:
         given = [name for name in ("boxes", "box_variance") if name in known]
         boxes, *variance = (np.stack([answer.columns[name] for answer in answers]) for name in given)
@@ -53,6 +57,22 @@ def mean_prediction(samples: Samples) -> NDArray[np.float32]:
     [[0.75, 0.25]]
     """
     return np.asarray(_checked(samples).mean(axis=0), np.float32)
+
+
+def mean_log_probabilities(logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
+    """The logarithm (N, K) of the mean of the probabilities of S passes, from the logits (N, K) of each, in float64.
+
+        log 1/S sum_s exp(z_snk - log sum_j exp z_snj)
+
+    >>> mean_log_probabilities([np.array([[0.0, 200.0]]), np.array([[0.0, 100.0]])]).round(4).tolist()
+    [[-100.6931, 0.0]]
+    """
+    values = np.asarray(np.stack(logits), np.float64)
+    values = values - values.max(axis=2, keepdims=True)
+    values -= np.log(np.exp(values).sum(axis=2, keepdims=True))
+    top = values.max(axis=0)
+    with np.errstate(divide="ignore"):  # a class that every pass rules out
+        return np.asarray(top + np.log(np.exp(values - np.where(np.isneginf(top), 0.0, top)).mean(axis=0)))
 
 
 def predictive_entropy(samples: Samples) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ class DropoutNetwork(TaskNetwork):
 
     def answers(self) -> frozenset[str]:
         """Classes with their samples, or boxes with their variance."""
-        of_classes = {"probabilities", "samples", "certainty"}
+        of_classes = {"probabilities", "log_odds", "samples", "certainty"}
         return frozenset(of_classes if self.settings.task == "classes" else {"boxes", "box_variance"})
 
     def fingerprint(self) -> str:
@@ -128,7 +128,7 @@ def load_perception(
 
     >>> model = load_perception("small_resnet", uncertainty="head", passes=5)
     >>> model.family, model.uncertainty, sorted(model.capabilities)
-    ('small_resnet', 'head', ['box_variance', 'boxes', 'certainty', 'probabilities', 'samples'])
+    ('small_resnet', 'head', ['box_variance', 'boxes', 'certainty', 'log_odds', 'probabilities', 'samples'])
     """
     title = name or spec
     parse_choice("task", task, (*TASKS, "both"))

@@ -78,6 +78,6 @@ def _mistakes(repeats: Sequence[Answers]) -> list[StoredAnswer]:
 
 def _stacked(repeats: Sequence[Answers]) -> Answers:
     """The answers of all repeats one after the other (for pictures; never for bounds)."""
-    columns = [column.name for column in fields(Answers) if column.name != "num_classes"]
+    columns = [column.name for column in fields(Answers) if column.name not in ("num_classes", "log_odds")]
     stacked = {name: np.concatenate([getattr(answers, name) for answers in repeats]) for name in columns}
     return Answers(**stacked, num_classes=repeats[0].num_classes)

@@ -203,7 +203,7 @@ def sparsification_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
         curves = {}
         if CLASSES in cell.tasks:
             answers = _first_answers(of_set, view_of(key))
-            curves[CLASSES] = (~answers.correct).astype(np.float64), -answers.confidence
+            curves[CLASSES] = (~answers.correct).astype(np.float64), -answers.score
         if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
             own = box_answers(of_set.readouts[0], cell.tasks[BOXES].rows)
             curves[BOXES] = 1.0 - own.overlap, own.sigma

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,8 @@ class View:
         if self.merge and probabilities is not None:
             merged, labels = self.merged(probabilities[rows]), self.labels(stored.label[rows])
             return ProbabilityAnswers.from_probabilities(merged, labels)
-        columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
-        known = {name: getattr(stored, name)[rows] for name in columns}
+        known = stored.take(rows)
         if probabilities is None:
-            return Answers(**known, num_classes=stored.num_classes)
-        return ProbabilityAnswers(**known, num_classes=stored.num_classes, probabilities=probabilities[rows])
+            return known
+        columns = {column.name: getattr(known, column.name) for column in fields(known)}
+        return ProbabilityAnswers(**columns, probabilities=probabilities[rows])

@@ -52,7 +52,7 @@ def decide(
         heaviest = [float(part[own].max(initial=-1)) for part, own in zip(lost, rows, strict=True)]
         repeat = heaviest.index(max(heaviest))
         position = min(rows[repeat], key=lambda row: (-round(float(lost[repeat][row]), DIGITS), row))
-        scores = np.concatenate([mixture.scores[own] for mixture, own in zip(mixtures, rows, strict=True)])
+        scores = np.concatenate([mixture.shown[own] for mixture, own in zip(mixtures, rows, strict=True)])
         chosen.append(
             DecidingObject(
                 group=names[number],

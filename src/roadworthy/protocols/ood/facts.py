@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.grouping import grouped
+from roadworthy.metrics.ranking import TIED
 from roadworthy.protocols.answered_pictures import answered_images, read_answers
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gan_facts import Gans, load_gans
@@ -30,7 +31,11 @@ KINDS = {
     "gan": "Drawn by a generator",
     ALL: "All sets",
 }
-SCORES = {"confidence": "the largest class probability", "certainty": "the certainty that the model itself states"}
+SCORES = {
+    "confidence": "the largest class probability",
+    "log_odds": "the largest class probability, ordered by its log-odds from logits",
+    "certainty": "the certainty that the model itself states",
+}
 
 
 @dataclass(frozen=True)
@@ -259,9 +264,20 @@ def score_words(outliers: Outliers) -> str:
     by_score = grouped((outliers.scores[model], model) for model in outliers.models if model in outliers.scores)
     if len(by_score) == 1:
         (score,) = by_score
-        return f"The score is {score_name(score)}."
+        return f"The score is {score_name(score)}.{_ties(outliers)}"
     parts = [f"for {listing(models)} {score_name(score)}" for score, models in by_score.items()]
-    return f"The score is {'; '.join(parts)}." if parts else ""
+    return f"The score is {'; '.join(parts)}.{_ties(outliers)}" if parts else ""
+
+
+def _ties(outliers: Outliers) -> str:
+    """That scores of both sides are equal, where a table says how many; a sentence after another one."""
+    tied = [m for m in outliers.models if any(TIED in outliers.cell(m, own.name).reason for own in outliers.sets)]
+    if not tied:
+        return ""
+    return (
+        f" Of {listing(tied)} some images of both sides have equal scores: such pairs are in no order and count half, "
+        "and the column `reason` of the table says how many there are."
+    )
 
 
 def hard_sets(outliers: Outliers) -> list[HardCase]:

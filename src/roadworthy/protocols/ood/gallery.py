@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase, PlannedStimulus
+from roadworthy.protocols.monitor_scores import own_scores
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gans import save_gans
 from roadworthy.protocols.ood.table_specs import GAN
@@ -71,7 +72,7 @@ def _gan_answers(evidence: Evidence) -> Rows:
             continue
         cases = evidence.outside[key]
         readouts = next(c for c in cases if int(c.labels["gan"]) == gan and not c.stimulus.repeat).load()
-        scores = readouts.answers.confidence if readouts.certainty is None else readouts.certainty
+        _, (scores,) = own_scores([readouts])
         for position, row in enumerate(evenly_spaced(len(readouts.ids), GALLERY_IMAGES)):
             rows.append(
                 {

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
-from roadworthy.core.types import UNDISTURBED
+from roadworthy.core.types import LOG_ODDS, UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import unknown_metric
-from roadworthy.metrics.ranking import Ranking, Separation
+from roadworthy.metrics.ranking import Ranking, Separation, tied_share, ties_in_words
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired, of_same_cases, same_cases
 from roadworthy.protocols.condition_columns import Breakdown
 from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_data
-from roadworthy.protocols.monitor_scores import with_scores
+from roadworthy.protocols.monitor_scores import own_scores, with_scores
 from roadworthy.protocols.ood import by_condition, gan_bounds, table_specs
 from roadworthy.protocols.ood.deciding import decide
 from roadworthy.protocols.ood.gallery import save_gallery
@@ -63,14 +63,24 @@ BINS = 20
 class Mixture:
     """Both sides of one set in one repeat: scores, which are in-distribution, and their objects.
 
-    `rows` are those of the images in the readouts of their side.
+    `score` is the name of the scores, and `rows` are those of the images in the readouts of their side. `shown` are the
+    scores as people read them: of log-odds the probabilities.
     """
 
     scores: NDArray[np.float64]
     inside: NDArray[np.bool_]
     groups: tuple[str, ...]
-    own: bool
+    score: str
     rows: tuple[int, ...]
+    shown: NDArray[np.float64]
+
+    @property
+    def ties(self) -> float:
+        """The share of pairs of an image inside and an outlier that a score which is no log-odds cannot put in order.
+
+        NaN where a side is empty.
+        """
+        return math.nan if self.score == LOG_ODDS else tied_share(self.scores, self.inside)
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,7 @@ class _Result:
     histogram: NDArray[np.int64]
     edges: NDArray[np.float64]
     repeats: tuple[int, ...]
+    ties: float
 
 
 class Evidence(base.Evidence):
@@ -192,7 +203,8 @@ class Evidence(base.Evidence):
         value, estimate = mean_defined(result.values[metric]), no_estimate("one side is empty")
         if not math.isnan(value):
             bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
-            estimate = replace(bounded, sd=standard_deviation(result.values[metric]))
+            reason = "; ".join(filter(None, [ties_in_words(result.ties), bounded.reason]))
+            estimate = replace(bounded, sd=standard_deviation(result.values[metric]), reason=reason)
         return estimate.over(result.n, result.groups)
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
@@ -394,7 +406,7 @@ def _result(
     histogram = np.zeros((2, BINS), np.int64)
     for mixture in mixtures:
         for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
-            inner = mixture.scores[of_side].clip(edges[0], edges[-1])
+            inner = mixture.shown[of_side].clip(edges[0], edges[-1])
             histogram[side] += np.histogram(inner, bins=BINS, range=(edges[0], edges[-1]))[0]
     return _Result(
         values={name: [float(column[0]) for column in own] for name, own in columns.items()},
@@ -402,16 +414,17 @@ def _result(
         n=len(mixtures[0].scores),
         groups=len(set(mixtures[0].groups)),
         members=mixtures[0].groups,
-        score=monitor or ("certainty" if mixtures[0].own else "confidence"),
+        score=monitor or mixtures[0].score,
         histogram=histogram,
         edges=edges,
         repeats=tuple(case.stimulus.repeat for case in cases),
+        ties=mean_defined([mixture.ties for mixture in mixtures]),
     )
 
 
 def _edges(mixtures: Sequence[Mixture]) -> NDArray[np.float64]:
     """The edges (BINS + 1,) of equal bins from the lowest to the highest finite score."""
-    scores = np.concatenate([mixture.scores for mixture in mixtures])
+    scores = np.concatenate([mixture.shown for mixture in mixtures])
     finite = scores[np.isfinite(scores)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
@@ -421,14 +434,13 @@ def mix(inside: Readouts, outside: Readouts, sides: Sides = "all") -> Mixture:
     """Both sides of a set. Where they are to be `equal`, of the larger one those whose ids have the smallest hashes."""
     most = min(len(inside.ids), len(outside.ids)) if sides == "equal" else max(len(inside.ids), len(outside.ids))
     one, other = _chosen(inside.ids, most), _chosen(outside.ids, most)
-    own = inside.certainty is not None and outside.certainty is not None
-    scores = np.concatenate([_scores(inside, own)[one], _scores(outside, own)[other]])
+    score, own = own_scores([inside, outside])
+    scores = np.concatenate([own[0][one], own[1][other]])
+    shown = scores
+    if score == LOG_ODDS:
+        shown = np.concatenate([inside.answers.confidence[one], outside.answers.confidence[other]])
     groups = tuple(inside.groups[row] for row in one) + tuple(outside.groups[row] for row in other)
-    return Mixture(scores, np.arange(len(scores)) < len(one), groups, own, (*one, *other))
-
-
-def _scores(readouts: Readouts, own: bool) -> NDArray[np.float64]:
-    return readouts.certainty if own and readouts.certainty is not None else readouts.answers.confidence
+    return Mixture(scores, np.arange(len(scores)) < len(one), groups, score, (*one, *other), shown)
 
 
 def _chosen(ids: Sequence[str], most: int) -> list[int]:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.types import UNDISTURBED
+from roadworthy.core.types import LOG_ODDS, UNDISTURBED
 from roadworthy.core.validation import validated
 from roadworthy.monitors.threshold import allowed_images
 from roadworthy.protocols.base import BySource
 from roadworthy.protocols.base import Evidence as AnyEvidence
+from roadworthy.protocols.operating_points.facts import of_log_odds
 from roadworthy.protocols.operating_points.keys import ConditionKey
 from roadworthy.protocols.operating_points.metrics import ACCEPTED_WRONG, REJECTED_RIGHT
 from roadworthy.protocols.operating_points.rates import inside_estimate
@@ -67,10 +69,12 @@ class ThresholdChoice:
             return
         written = "threshold above all scores, which rejects everything"
         if self.reject == 0:
-            written = f"write {NAME}: {{threshold: {self.threshold:.6g}}}: no held-out image has to be rejected"
+            lowest = f"{self.threshold:.6g}" if self.score != LOG_ODDS else rounded_down(float(expit(self.threshold)))
+            written = f"write {NAME}: {{threshold: {lowest}}}: no held-out image has to be rejected"
         elif self.reject < 1:
             share = written_share(self.reject, self.answers)
-            written = f"write {NAME}: {{reject: {share}}} (threshold {self.threshold:.6g} on {self.score})"
+            probability = of_log_odds(self.threshold) if self.score == LOG_ODDS else ""
+            written = f"write {NAME}: {{reject: {share}}} (threshold {self.threshold:.6g} on {self.score}{probability})"
         yield f"{self.model}{of_source}: {written}"
         images = f"{self.images:,} held-out images"
         yield f"  {images}: silent failures {_words(self.held_out)}, right but rejected {_words(self.price)}"
@@ -79,6 +83,15 @@ class ThresholdChoice:
             yield f"  worst condition, {self.worst_at}: silent failures {_words(self.worst)}"
         if self.outliers is not None:
             yield f"  worst set, {self.worst_set}: outliers accepted {_words(self.outliers)}"
+
+
+def rounded_down(probability: float) -> str:
+    """A probability in six digits that are not above it: as a threshold it rejects nothing that lies higher.
+
+    >>> rounded_down(0.12345678), rounded_down(0.99999999)
+    ('0.123456', '0.999999')
+    """
+    return f"{math.floor(1e6 * probability) / 1e6:.6g}"
 
 
 def written_share(share: float, answers: int) -> str:

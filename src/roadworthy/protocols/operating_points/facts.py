@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from scipy.special import expit
+
 from roadworthy.core.grouping import grouped
-from roadworthy.core.types import UNDISTURBED
+from roadworthy.core.types import LOG_ODDS, UNDISTURBED
 from roadworthy.protocols.operating_points import table_specs
 from roadworthy.protocols.operating_points.metrics import (
     ACCEPTED_ERROR,
@@ -30,7 +32,11 @@ SHARE, ERROR = REJECTED.name, ACCEPTED_ERROR.name
 HALF, NOTHING = "half of the test groups", "nothing"
 """What a threshold is fixed on, as the table says it, where it is not validation data."""
 KINDS = ("literature", "derived", "transformed", "gan")
-SCORES = {"confidence": "its largest class probability", "certainty": "the certainty that it states itself"}
+SCORES = {
+    "confidence": "its largest class probability",
+    "log_odds": "the log-odds of its largest class probability",
+    "certainty": "the certainty that it states itself",
+}
 PER = 1000
 """Rates are told as so many of a thousand images."""
 
@@ -58,7 +64,19 @@ class Threshold:
         """The number, as people read it."""
         if math.isnan(self.value):
             return "n/a"
-        return "above all scores" if math.isinf(self.value) else f"{self.value:.4g}"
+        if math.isinf(self.value):
+            return "above all scores"
+        return f"{self.value:.4g}{f' on log-odds{of_log_odds(self.value)}' if self.score == LOG_ODDS else ''}"
+
+
+def of_log_odds(threshold: float) -> str:
+    """What a threshold on log-odds is as a probability, near 1 by what it lacks.
+
+    >>> of_log_odds(2.2), of_log_odds(20.0)
+    (', probability 0.9002', ', probability 1 - 2.1e-09')
+    """
+    rest = float(expit(-threshold))
+    return f", probability {f'{1 - rest:.4f}' if rest >= 1e-3 else f'1 - {rest:.2g}'}"
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.grouping import grouped
-from roadworthy.core.types import UNDISTURBED
+from roadworthy.core.types import LOG_ODDS, UNDISTURBED
 from roadworthy.engine.readouts import Readouts
 from roadworthy.monitors.id_calibration import object_halves
 from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.monitor_scores import own_scores
 from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.operating_points.keys import (
@@ -71,8 +72,7 @@ def read_model(answered: Sequence[Answered], settings: Settings, context: Contex
     Without validation data the objects of the test data are halved by a hash of their names, seeded by the study: one
     half fixes the threshold, the figures are over the other, and outliers made of images of the first are left out.
     """
-    known = [readouts for _, readouts in answered if readouts is not None]
-    certain = bool(known) and all(readouts.certainty is not None for readouts in known)
+    score = _score([readouts for _, readouts in answered if readouts is not None], settings)
     inside = [(case, readouts) for case, readouts in answered if is_inside(case)]
     test = next((readouts for _, readouts in inside if readouts is not None), None)
     groups = np.asarray(test.groups if test else (), np.str_)
@@ -83,7 +83,7 @@ def read_model(answered: Sequence[Answered], settings: Settings, context: Contex
         raise InputError("a model was shown other test images in some condition: run the study again")
 
     def shown(readouts: Readouts) -> Shown:
-        return _shown(readouts, certain)
+        return _shown(readouts, score)
 
     held_out, fixed = _fixed(answered, settings, context, shown, held)
     conditions = grouped((ConditionKey.of(case), (case, readouts)) for case, readouts in inside)
@@ -100,7 +100,7 @@ def read_model(answered: Sequence[Answered], settings: Settings, context: Contex
             left_out[key] = f"{len(lost)} of {len(drawn)} GANs left out: {failed[0].failure}"
     held_groups = groups[held]
     return ModelScores(
-        score=settings.score or ("certainty" if certain else "confidence"),
+        score=settings.score or score,
         fixed=fixed,
         held_out=held_out,
         inside={
@@ -120,10 +120,20 @@ def read_model(answered: Sequence[Answered], settings: Settings, context: Contex
     )
 
 
-def _shown(readouts: Readouts, certain: bool) -> Shown:
-    """Scores, mistakes and objects: the score is the certainty where all readouts of the model have one."""
+def _score(known: Sequence[Readouts], settings: Settings) -> str:
+    """The name of the score of one model; a threshold that the study gives is one on its certainty or probability."""
+    if not known:
+        return "confidence"
+    if settings.threshold is not None:
+        return "confidence" if any(readouts.certainty is None for readouts in known) else "certainty"
+    return own_scores(known)[0]
+
+
+def _shown(readouts: Readouts, score: str) -> Shown:
+    """Scores, mistakes and objects."""
     answers = readouts.answers
-    scores = readouts.certainty if certain and readouts.certainty is not None else answers.confidence
+    columns = {"certainty": readouts.certainty, LOG_ODDS: answers.log_odds, "confidence": answers.confidence}
+    scores = columns[score]
     wrong = np.asarray(answers.prediction != answers.label)
     return Shown(np.asarray(scores, np.float64), wrong, np.asarray(readouts.groups, np.str_))
 

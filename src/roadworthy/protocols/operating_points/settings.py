@@ -69,10 +69,11 @@ class Settings(BaseModel):
 
     shifts     of the test data, at each of `levels`, or with a level table of their own (`ShiftChoice`)
     outliers   what `ood` may say of outliers: sets, transformed, levels, foreign, gans; none shows none
-    score      the label of a monitor of the study (default: the model's own certainty, else its largest probability)
+    score      the label of a monitor of the study (default: the model's own certainty, else its largest probability, in
+               the order of its log-odds where it knows logits)
     reject     the share of held-out images that the threshold rejects, or
     cost       what mistakes cost, or
-    threshold  the threshold itself: what lies below it is rejected
+    threshold  the threshold itself, of a model on its probability or certainty: what lies below it is rejected
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

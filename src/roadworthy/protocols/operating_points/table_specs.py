@@ -16,9 +16,14 @@ RATES = TableSpec(
 )
 THRESHOLDS = TableSpec(
     f"{NAME}_thresholds",
-    "The threshold on the score of one model, the held-out images it was fixed on, and what it rejects of these.",
+    "The threshold on the score of one model, the held-out images it was fixed on, and what it rejects of these; "
+    "`probability` is the threshold as a largest class probability, where the score is one or its log-odds.",
     key=("model",),
-    columns=("model", "score", "rule", "threshold", "held_out", "images", "groups", "rejected", "cost", "reason"),
+    columns=(
+        *("model", "score", "rule", "threshold", "probability", "held_out", "images", "groups", "rejected", "cost"),
+        "reason",
+    ),
+    added_later=("probability",),
 )
 CURVE = TableSpec(
     f"{NAME}_curve",

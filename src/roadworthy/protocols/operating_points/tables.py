@@ -40,7 +40,7 @@ from roadworthy.protocols.operating_points.metrics import (
 from roadworthy.protocols.operating_points.rates import inside_estimate, outside_estimate
 from roadworthy.protocols.operating_points.reading import ModelScores, read_model
 from roadworthy.protocols.operating_points.settings import Context, Settings
-from roadworthy.protocols.operating_points.thresholds import Decided
+from roadworthy.protocols.operating_points.thresholds import Decided, as_probability
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import CONFIDENCE, failed_estimate, no_estimate
 from roadworthy.statistics.paired import PairedChange
@@ -141,6 +141,7 @@ class Evidence(base.Evidence):
             "score": own.score,
             "rule": self.settings.rule,
             "held_out": self.context.held_out,
+            "probability": as_probability(own.score, own.fixed.threshold),
         } | vars(own.fixed)
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:

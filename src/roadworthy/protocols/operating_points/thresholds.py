@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
+from roadworthy.core.types import LOG_ODDS
 from roadworthy.monitors.id_threshold import SHARE, IdRule, id_threshold
 from roadworthy.protocols.operating_points.settings import Cost, Settings
 
@@ -86,6 +88,17 @@ def fix_threshold(settings: Settings, held_out: Shown | None, outside: Floats | 
         threshold, reason = by_share.threshold, by_share.reason
     rejected = float((scores < threshold).mean())
     return Fixed(threshold, len(scores), groups, rejected, cost, reason)
+
+
+def as_probability(score: str, threshold: float) -> float:
+    """A threshold as a largest class probability; NaN where the score is neither that nor its log-odds.
+
+    >>> as_probability("log_odds", 0.0), as_probability("confidence", 0.9), as_probability("certainty", 0.9)
+    (0.5, 0.9, nan)
+    """
+    if score == "confidence":
+        return threshold
+    return float(expit(threshold)) if score == LOG_ODDS else math.nan
 
 
 def cheapest_threshold(
