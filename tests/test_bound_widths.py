@@ -31,7 +31,7 @@ from roadworthy.protocols.changes import SAME_CASES
 from roadworthy.protocols.comparison import compare, load_systems
 from roadworthy.protocols.dependability.measures.field_performance import DOMAIN_SHARE
 from roadworthy.protocols.dependability.measures.time_between_failures import TIME_BETWEEN_FAILURES
-from roadworthy.protocols.monitoring.metrics import DETECTION_DELAY_MEDIAN
+from roadworthy.protocols.monitoring.metrics import COST_METRICS, DETECTION_DELAY_MEDIAN
 from roadworthy.protocols.od_test.means import ALL_ALIKE, mean_columns
 from roadworthy.statistics import bootstrap_interval, crossings, expectation, mean_interval
 from roadworthy.statistics.anytime import anytime_interval
@@ -58,8 +58,12 @@ DECIDED = {
     ("od_test_ranks", ""): "a place among few: that no draw of the sets at hand moves it is what is said",
 }
 """By table and metric, why bounds of what has few values may be the value itself."""
-ELSEWHERE = {("dependability", TIME_BETWEEN_FAILURES.name)}
-"""Metrics of protocols that need data which these runs do not have: they are walked by a test of their own."""
+ELSEWHERE = {
+    ("dependability", TIME_BETWEEN_FAILURES.name),
+    *(("monitoring", metric.name) for metric in COST_METRICS),
+}
+"""Metrics that need data which these runs do not have: failures in time are walked by a test of their own, and times
+are bounded by order statistics, which stored answers do not enter."""
 SURE, NEGLIGIBLE, LEAST_COVERED = 0.9, 1e-9, 0.93
 NOISE = {"one": 0.0, "two": 0.1}
 

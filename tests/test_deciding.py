@@ -237,9 +237,8 @@ def test_a_condition_that_is_not_one_of_the_cells_names_no_images(finished: rw.R
 
 
 def stored(scores: list[float], groups: str, labels: dict[str, str]) -> StoredCase:
-    answers = SimpleNamespace(
-        confidence=np.array(scores), label=np.zeros(len(scores), int), prediction=np.ones(len(scores), int)
-    )
+    columns = {"label": np.zeros(len(scores), int), "prediction": np.ones(len(scores), int), "log_odds": None}
+    answers = SimpleNamespace(confidence=np.array(scores), **columns)
     readouts: Any = SimpleNamespace(ids=tuple(groups.upper()), groups=tuple(groups), certainty=None, answers=answers)
     return StoredCase("m", Stimulus("data"), labels, hash=groups, load=lambda: readouts)
 

@@ -40,6 +40,10 @@ STREAM_OOD = (0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1)
 STREAM_REJECTED = (0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1)
 FRAME_RATE = 10.0
 
+SECONDS = (0.004, 0.006, 0.005, 0.009, 0.004, 0.013, 0.005, 0.006, 0.005, 0.02, 0.007)
+SECONDS_ALONE = (0.003, 0.003, 0.004, 0.003, 0.003, 0.004, 0.003, 0.005, 0.004, 0.004, 0.003)
+"""The time of 11 images with a monitor, and without it in the same turns."""
+
 CONDITIONS = {
     "weather": ("sunny", "cloudy", "rainy"),
     "surface": ("stone", "mud", "tarmac"),

@@ -226,6 +226,16 @@ def _of_streams() -> Iterator[Item]:
         lambda per_hour: {"value": per_hour(runs=3, id_frames=8, frame_rate=inputs.FRAME_RATE)},
     )
 
+    def cost(metric: str, costs: Any) -> Values:
+        from roadworthy.protocols.monitoring.names import ALONE, GUARD
+
+        monitored, alone = ("model", "monitor", GUARD), ("model", ALONE, GUARD)
+        times = {monitored: np.array(inputs.SECONDS), alone: np.array(inputs.SECONDS_ALONE)}
+        return {"value": costs({}, times, {}).estimate(monitored, metric).value}
+
+    for name in ("seconds_median", "seconds_p95", "seconds_p99", "extra_seconds"):
+        yield _item(f"monitoring.{name}", "protocols.monitoring.costs:Costs", partial(cost, name))
+
 
 def _of_dependability() -> Iterator[Item]:
     def coverage(scenario_coverage: Any) -> Values:
