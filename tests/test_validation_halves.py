@@ -18,13 +18,16 @@ from elsewhere import answer_elsewhere
 from roadworthy.api import prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
+from roadworthy.data import Subset, open_dataset
 from roadworthy.engine.plan import Bench
 from roadworthy.engine.progress import no_progress
+from roadworthy.models import load_model
+from roadworthy.monitors.guard import Guard
 from roadworthy.monitors.id_calibration import object_halves
 from roadworthy.monitors.id_threshold import IdRule, id_threshold
 from roadworthy.opening import Given, OpeningSource, images_bench
 from roadworthy.study import parse_study
-from roadworthy.uncertainty import fit_temperature
+from roadworthy.uncertainty import Calibrated, fit_temperature
 
 VALIDATION = {"builtin": "signs", "split": "train", "n": 56}
 MONITORING = {
@@ -231,6 +234,18 @@ def test_too_few_objects_end_in_one_sentence(tmp_path: Path) -> None:
         bench_of(few)
     few["models"] = {"tiny": str(tmp_path / "tiny.onnx")}
     assert bench_of(few).fitting is None
+
+
+def test_a_guard_refuses_images_that_its_model_was_fitted_on(tmp_path: Path) -> None:
+    tiny.save_onnx(tmp_path / "tiny.onnx", softmax=False)
+    shown = open_dataset(VALIDATION, size=(tiny.SIZE, tiny.SIZE))
+    fitting, thresholds = (Subset(shown, rows.tolist()) for rows in object_halves(shown.groups))
+    model = Calibrated(load_model(tmp_path / "tiny.onnx"), fitting, name="warm")
+    model.build(tmp_path, lambda images: None)
+    model.load(tmp_path)
+    assert Guard.make(model, "msp", None, thresholds).threshold.images == len(thresholds)
+    with pytest.raises(InputError, match=f"fitted on {len(fitting)} of the validation images"):
+        Guard.make(model, "msp", None, shown)
 
 
 # The promise
