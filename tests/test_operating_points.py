@@ -537,7 +537,7 @@ def test_a_monitor_that_learns_from_held_out_images_is_shown_them(tmp_path: Path
     assert finished.verify() == []
     assert not finished.tables["ood"]["value"].isna().any()
     row = finished.tables["operating_points_thresholds"].iloc[0]
-    assert (row["score"], row["held_out"], row["images"]) == ("both", "validation", 28)
+    assert (row["score"], row["held_out"], row["images"]) == ("both", "half of the validation groups", 15)
 
 
 def test_shifts_of_both_sides_need_a_foreign_set(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.fetching import fetch_named
-from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
+from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers, fits_validation
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.leaks import count_known, identities, trained_on
@@ -21,14 +21,16 @@ from roadworthy.data.subset import Mirrored, in_random_order
 from roadworthy.engine.monitor_systems import PlannedTraining
 from roadworthy.engine.plan import LOOK_IMAGES, Bench, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar, no_progress
-from roadworthy.models import align, load_model
+from roadworthy.models import align, entry_fits_validation, load_model
 from roadworthy.models.callable import check_versions
 from roadworthy.models.classes import box_hint
 from roadworthy.models.isolation import FOREIGN, UnopenedModel
 from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, open_monitor
+from roadworthy.monitors.id_calibration import object_halves
 from roadworthy.outliers import make_outliers
-from roadworthy.protocols import PROTOCOLS
+from roadworthy.protocols import PROTOCOLS, Protocol
+from roadworthy.report.words import plural
 from roadworthy.study import Overlap, SourceSection, Study
 
 LEARNING = {
@@ -76,7 +78,7 @@ class OpeningSource:
 
     def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], dict[str, Sequence[str]]]:
         """Its bench, what makes its models anew, and which held-out images are training images too, by role."""
-        asked = [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
+        asked = self._asked()
         outliers = {} if self.given.outliers else self.study.outliers
         fetch_named([self.section.models, self.section.data.model_dump(), outliers], self.progress)
         opened, builders = dict(self.given.models), dict(self.given.builders)
@@ -103,30 +105,59 @@ class OpeningSource:
         recorded = self._recorded(data, any(protocol.shows_recorded for protocol, _ in asked))
         seen |= self._check_recorded(recorded, roles)
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
-        bench = self._without_models(roles, recorded, meets_outliers)
-        learning = LearningData(roles, partial(PlannedTraining, bench), bench.seed)
+        bench = self._without_models(roles, recorded, meets_outliers, opened.values())
+        fitting = {} if bench.fitting is None else {"validation": bench.fitting}
+        learning = LearningData({**roles, **fitting}, partial(PlannedTraining, bench), bench.seed)
         opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
         return replace(bench, models=opened), builders, seen
 
     def images(self, fallback_size: tuple[int, int] | None) -> Bench:
-        """Its images alone, to make its stimuli again: no model or monitor is opened, nothing is compared."""
-        asked = [p for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
+        """Its images alone, to make its stimuli again: no model is opened, nothing is compared."""
+        asked = [protocol for protocol, _ in self._asked()]
         roles = self._data(fallback_size)
         recorded = self._recorded(roles["test"], any(protocol.shows_recorded for protocol in asked))
         return self._without_models(roles, recorded, any(protocol.shows_outliers for protocol in asked))
 
+    def _asked(self) -> list[tuple[Protocol, Any]]:
+        """The protocols that run on it, with their settings."""
+        return [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
+
     def _without_models(
-        self, roles: Mapping[str, OpenedDataset], recorded: Mapping[str, OpenedDataset], meets_outliers: bool
+        self,
+        roles: Mapping[str, OpenedDataset],
+        recorded: Mapping[str, OpenedDataset],
+        meets_outliers: bool,
+        opened: Iterable[Model] = (),
     ) -> Bench:
-        """Its bench with all images; those of a study that runs until it is decided are in random order."""
+        """Its bench with all images; those of a study that runs until it is decided are in random order.
+
+        `opened` are the models, before they have their data, as far as they are open.
+        """
         data, seed, batch = roles["test"], self.study.seed, self.study.batch
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         chunk = chunk_size(data, batch)
         if self.study.until_decided:
             data, chunk = in_random_order(data, seed), chunk_size(data, batch, LOOK_IMAGES)
         train, validation = roles.get("train"), roles.get("validation")
-        own = self.monitors, self.name, self.section, order, recorded
+        fitting: Dataset | None = None
+        if validation is not None and self._fits_and_calibrates(opened):
+            fitting, validation = halves_by_object(validation, seed)
+        own = self.monitors, self.name, self.section, order, recorded, fitting
         return Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
+
+    def _fits_and_calibrates(self, opened: Iterable[Model]) -> bool:
+        """Whether validation data is fitted on, and a threshold found on it: then the two take different objects.
+
+        The entries of all models of the study count, so that an export and a single model opened again see the halves
+        of the run.
+        """
+        calibrating = [(p, s) for p, s in self._asked() if p.has_thresholds(s)]
+        entries = self.study.by_source()[self.name].models.values()
+        return bool(calibrating) and (
+            any(map(entry_fits_validation, entries))
+            or any(map(fits_validation, opened))
+            or any("validation" in protocol.learns_from(settings, self.monitors) for protocol, settings in calibrating)
+        )
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
@@ -255,6 +286,23 @@ class OpeningSource:
             )
 
 
+def halves_by_object(validation: OpenedDataset, seed: int) -> tuple[Subset, Subset]:
+    """What is fitted on, and what thresholds are found on: two random halves of the objects of validation data.
+
+    >>> from roadworthy.data import BuiltinDataset
+    >>> fitting, thresholds = halves_by_object(BuiltinDataset("signs", n=70), 0)
+    >>> len(fitting) + len(thresholds), {*fitting.groups} & {*thresholds.groups}
+    (70, set())
+    """
+    fitting, thresholds = object_halves(validation.groups, seed)
+    if not len(fitting):
+        raise InputError(
+            f"validation data {validation.name} holds {plural(len({*validation.groups}), 'object')}: the study fits on "
+            "one half of its objects and finds thresholds on the other, so name images of two objects or more"
+        )
+    return Subset(validation, fitting.tolist()), Subset(validation, thresholds.tolist())
+
+
 def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
     """A set of outliers without the classes that it shares with the source; one that it does not have is an error."""
     shared = overlap.outliers if overlap else []
@@ -272,8 +320,7 @@ def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, B
 
     Monitors that come from files are left out: their files may be made from what is exported.
     """
-    known = {label: chosen for label, chosen in study.monitors.items() if not _names_files(chosen, label)}
-    monitors = open_monitors(study.model_copy(update={"monitors": known}))
+    monitors = _monitors_of_study(study)
     bare = {name: section.model_copy(update={"models": {}}) for name, section in study.by_source().items()}
     return {
         name: OpeningSource(study, name, section, base, monitors, progress).bench()[0] for name, section in bare.items()
@@ -285,8 +332,19 @@ def images_bench(study: Study, source: str, base: Path, size: tuple[int, int] | 
 
     `size` is that of its data where the study names none and the images differ: the one that a model asked for.
     """
-    section = study.by_source()[source]
-    return OpeningSource(study, source, section, base, {}, no_progress, on_bad_image="skip").images(size)
+    section, monitors = study.by_source()[source], _monitors_of_study(study)
+    return OpeningSource(study, source, section, base, monitors, no_progress, on_bad_image="skip").images(size)
+
+
+def _monitors_of_study(study: Study) -> dict[str, Monitor]:
+    """The monitors of a study that name no files, neither by themselves nor by their parts."""
+    in_files = {label for label, chosen in study.monitors.items() if _names_files(chosen, label)}
+    known = {
+        label: chosen
+        for label, chosen in study.monitors.items()
+        if label not in in_files and in_files.isdisjoint(chosen.get("of") or ())
+    }
+    return open_monitors(study.model_copy(update={"monitors": known}))
 
 
 def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:

@@ -109,10 +109,11 @@ class Prepared:
         }
 
     def notes(self, source: str) -> list[str]:
-        """What a reader must know of what was shown besides the data that the study names."""
+        """What a reader must know of what was shown besides the data that the study names, and how that was divided."""
         stands_in = () if self.study.outliers else tuple(self.sources[source].foreign)
         shown = {planned.showing.data.name for planned in self.plan.cases if planned.source == source}
-        return [STAND_IN] if shown.intersection(stands_in) else []
+        division = self.sources[source].division()
+        return [*([STAND_IN] if shown.intersection(stands_in) else []), *([division] if division else [])]
 
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""

@@ -262,6 +262,8 @@ def _print_plan(prepared: Prepared, out: str | Path, workers: int | None) -> Non
         data = bench.data
         counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
         print_line(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
+        if division := bench.division():
+            print_line(f"          {division}")
     print_line(f"models    {', '.join(prepared.models)}")
     for protocol in prepared.contexts:
         cases = [planned for planned in prepared.plan.cases if planned.protocol == protocol]

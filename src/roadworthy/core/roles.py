@@ -220,6 +220,8 @@ class Model(System):
     capabilities: frozenset[str] = frozenset({"probabilities"})
     learns_from: frozenset[str] = frozenset()
     """The data that a study must give it before it is complete: `train`, `validation`."""
+    chooses_on_validation: bool = False
+    """True where it chooses something by validation data, such as its epoch, if a study has some."""
     origin: Origin = Origin()
     """Where it comes from, as far as that is known when it is loaded; no hash depends on it."""
     family: str = ""
@@ -372,6 +374,18 @@ class Buildable(ABC):
 def leaves(model: Model) -> list[Model]:
     """The models that answer by themselves, whatever they are wrapped in."""
     return [leaf for inner in model.wrapped() for leaf in leaves(inner)] or [model]
+
+
+def fits_validation(model: Model) -> bool:
+    """Whether a model, or one whose answers it passes on, is fitted on the validation data of a study, or chosen by it.
+
+    >>> from roadworthy.models import CallableModel
+    >>> fits_validation(CallableModel(lambda images: images, num_classes=2, version="1"))
+    False
+    """
+    if "validation" in model.learns_from or (model.chooses_on_validation and model.learns_from):
+        return True
+    return any(fits_validation(inner) for inner in model.wrapped())
 
 
 def entered_by(model: Model) -> dict[Hashable, bool]:

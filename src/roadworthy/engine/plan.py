@@ -305,6 +305,8 @@ class Bench:
     source      its name; empty where a study has one only
     foreign     data sets from outside at the size of the data;  makers: of outliers, by the name of the set
     train, validation   where the source names them;  monitors: by their label
+    fitting     one half of the objects of the validation data, where models are fitted on it and thresholds are found
+                on it: they are fitted on this half, and `validation` is the other
     section     what the study says of the source: near, exclude, leave_out, overlap
     outliers    the names of the sets from outside and of makers, in the order of the study
     recorded    further sets of the source's classes, by name, at the size of the data
@@ -324,6 +326,7 @@ class Bench:
     section: Any = None
     outliers: Sequence[str] = ()
     recorded: Mapping[str, Dataset] = field(default_factory=dict)
+    fitting: Dataset | None = None
     hashes: dict[int, tuple[System, str]] = field(default_factory=dict, repr=False)
 
     def fingerprint(self, system: System) -> str:
@@ -331,6 +334,22 @@ class Bench:
         if id(system) not in self.hashes:
             self.hashes[id(system)] = system, system.fingerprint()
         return self.hashes[id(system)][1]
+
+    def division(self) -> str:
+        """What is fitted on, and what thresholds are found on, where validation data is divided; else empty."""
+        if self.fitting is None or self.validation is None:
+            return ""
+        fitting, thresholds = (
+            f"{len(part):,} images of {len({*part.groups}):,} objects" for part in (self.fitting, self.validation)
+        )
+        return (
+            f"Validation data {self.validation.name} is divided by object: {fitting} are fitted on, and thresholds are "
+            f"found on {thresholds}."
+        )
+
+    def threshold_note(self) -> str:
+        """What must be known of a threshold that is found on `validation`, where that is one half; else empty."""
+        return "" if self.fitting is None else "half of the validation objects, none of which is fitted on"
 
     def without(self, models: Iterable[str]) -> Bench:
         """The same without these models."""

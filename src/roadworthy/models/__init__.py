@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODELS",
+    "VALIDATION_FITS",
     "WRAPPERS",
     "BoxForm",
     "CallableModel",
@@ -73,6 +74,7 @@ __all__ = [
     "TorchModel",
     "align",
     "check_entry",
+    "entry_fits_validation",
     "kind_of",
     "load_callable",
     "load_model",
@@ -90,6 +92,10 @@ MODELS: Registry[Loader] = Registry("model")
 """Kinds of models by their key in a study file. A loader takes the key's value and keyword settings; of `name`,
 `trust`, `unpickle`, `device` and `base` (the folder that relative paths start from) it gets those that its signature
 names."""
+
+VALIDATION_FITS: dict[str, str] = {}
+"""Kinds that are fitted on the validation data of a study, or chosen by it, each with the setting that gives what would
+be fitted; empty where there is none."""
 
 WRAPPERS: set[str] = set()
 """Kinds whose value is another model's entry, or several: `joint`, and those of `roadworthy.uncertainty`."""
@@ -330,6 +336,24 @@ def check_entry(entry: Any) -> None:
         if checked is not None:
             checked(value, entry)
         check_entry(value)
+
+
+def entry_fits_validation(entry: Any) -> bool:
+    """Whether a model is fitted on the validation data of its study, as far as its entry and those inside it say.
+
+    Nothing is opened, so that an export, which has no models, divides validation data as the run does.
+
+    >>> entry_fits_validation({"ensemble": ["a.onnx", {"temperature": "b.onnx"}]})
+    True
+    >>> entry_fits_validation({"temperature": "b.onnx", "value": 1.5})
+    False
+    """
+    if isinstance(entry, list):
+        return any(entry_fits_validation(member) for member in entry)
+    if not isinstance(entry, Mapping):
+        return False
+    fits = any(kind in VALIDATION_FITS and entry.get(VALIDATION_FITS[kind]) is None for kind in entry)
+    return fits or any(entry_fits_validation(value) for value in entry.values())
 
 
 def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, Any, dict[str, Any]]:

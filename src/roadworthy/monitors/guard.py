@@ -44,6 +44,7 @@ from roadworthy.monitors.learned import Learned, Rep
 from roadworthy.monitors.memory import Memory
 from roadworthy.monitors.saving import ARRAYS, RECORD
 from roadworthy.monitors.threshold import Aim
+from roadworthy.uncertainty.validation_fit import ValidationFit
 
 FORMAT = 1
 GUARD, MONITOR = "guard.json", "monitor"
@@ -138,7 +139,8 @@ class Guard:
 
         train       what the monitor learns from; None where it learns nothing
         validation  images of other objects, which the threshold is found on; where more than 1 % of them are training
-                    images too, that is an `InputError`, and fewer give a warning
+                    images too, that is an `InputError`, and fewer give a warning. No temperature or epoch of a
+                    network may come from these images
         seed        of the draw of one image per object, and of the half of the objects that a monitor learns from: both
                     belong to rule conformal, see `calibrate_inside`
         """
@@ -151,6 +153,7 @@ class Guard:
         settings = MONITORS.get(monitor)() if isinstance(monitor, str) else monitor
         opened = load_model(model)
         entry = dict(model) if isinstance(model, Mapping) else _entry_of(opened)
+        _check_not_fitted_on(opened, validation)
         loaded = align(opened, validation.class_names)
         fitted = settings.build(loaded, train)
         rows, predictions = _readings(fitted, loaded, validation)
@@ -295,6 +298,19 @@ class Guard:
 def load_guard(folder: str | Path, model: str | Path | Mapping[str, Any] | Model | None = None) -> Guard:
     """A saved guard, ready to check images; `model` where it is not found by its file: see `Guard.load`."""
     return Guard.load(folder, model)
+
+
+def _check_not_fitted_on(model: Model, validation: Dataset) -> None:
+    """Refuse images that a temperature or a variance of the model was fitted on."""
+    if isinstance(model, ValidationFit) and model.loaded:
+        known = {*identities(model.validation)} & {*identities(validation)}
+        if known:
+            raise InputError(
+                f"the {model.fitted_thing} of model {model.name} was fitted on {len(known)} of the validation images: "
+                "find the threshold on images of other objects"
+            )
+    for inner in model.wrapped():
+        _check_not_fitted_on(inner, validation)
 
 
 def _readings(fitted: FittedMonitor, model: Model, data: Dataset) -> tuple[Rep, NDArray[np.int64]]:

@@ -264,6 +264,10 @@ class Protocol(ABC):
         """The data besides the test data that it must be given on the bench: `train`, `validation`."""
         return frozenset()
 
+    def has_thresholds(self, settings: Any) -> bool:
+        """Whether it finds thresholds on validation data: then nothing is fitted on the same objects of it."""
+        return False
+
     @abstractmethod
     def check_settings(self, settings: Any) -> None:
         """Raise an `InputError` for what is wrong whatever the data: an unknown shift, a level it does not have."""

@@ -28,8 +28,9 @@ from roadworthy.monitors.learned import Learned
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.served import check_served, distinct_monitors, source_words
 
-MONITOR, SHOWN, HELD_OUT = "monitor", "shown", "held_out"
-"""Labels of cases: the monitor that answers, what it is shown, and held-out data among that."""
+MONITOR, SHOWN, HELD_OUT, FITTING = "monitor", "shown", "held_out", "fitting"
+"""Labels of cases: the monitor that answers, what it is shown, and among that held-out data, and what it learns from
+where that is not held-out data too."""
 
 
 def scoring_data(label: str | None, monitors: Mapping[str, Monitor]) -> frozenset[str]:
@@ -42,22 +43,24 @@ def scoring_data(label: str | None, monitors: Mapping[str, Monitor]) -> frozense
 def scored_cases(protocol: str, label: str | None, bench: Bench, cases: Sequence[PlannedCase]) -> Sequence[PlannedCase]:
     """The cases of models, and beside each the monitor on that model, shown the same; without a label as they are.
 
-    A monitor that learns something from validation data is shown that too, undisturbed.
+    A monitor that learns something from validation data is shown that too, undisturbed: the half that is fitted on,
+    where thresholds are found on the other.
     """
     if label is None:
         return cases
     monitor = _checked(protocol, label, bench)
     watchers: dict[int, MonitorOn] = {}
     taught = {id(planned.system) for planned in cases if planned.labels.get(SHOWN) == HELD_OUT}
-    scored = list(cases)
+    scored, apart = list(cases), bench.fitting is not None
+    learned_from = bench.fitting if apart else bench.validation
     for planned in cases:
         model = planned.system
         assert isinstance(model, Model)
         if id(model) not in watchers:
             watchers[id(model)] = _planned_monitor(label, monitor, model, bench)
-            if monitor.tunes and id(model) not in taught and bench.validation is not None:
-                showing = undisturbed(bench, bench.validation)
-                teacher = replace(planned, showing=showing, labels={SHOWN: HELD_OUT}, refused="")
+            if monitor.tunes and (apart or id(model) not in taught) and learned_from is not None:
+                showing, shown = undisturbed(bench, learned_from), FITTING if apart else HELD_OUT
+                teacher = replace(planned, showing=showing, labels={SHOWN: shown}, refused="")
                 scored.append(_beside(teacher, watchers[id(model)], bench))
         scored.append(_beside(planned, watchers[id(model)], bench))
     return scored
@@ -114,7 +117,12 @@ def with_scores(cases: Sequence[StoredCase]) -> list[StoredCase]:
     models = [case for case in cases if MONITOR not in case.labels]
     if not watched:
         return models
-    taught_by = {case.labels["artifact"]: case for case in watched.values() if case.labels.get(SHOWN) == HELD_OUT}
+    taught_by = {
+        case.labels["artifact"]: case
+        for shown in (HELD_OUT, FITTING)
+        for case in watched.values()
+        if case.labels.get(SHOWN) == shown
+    }
 
     @cache
     def opened(artifact: str) -> tuple[FittedMonitor, Learned]:

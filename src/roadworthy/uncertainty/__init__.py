@@ -12,7 +12,7 @@ from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model, leaves
-from roadworthy.models import MODELS, WRAPPERS, load_model
+from roadworthy.models import MODELS, VALIDATION_FITS, WRAPPERS, load_model
 from roadworthy.models.base import passes_settings_to
 from roadworthy.models.isolation import FOREIGN
 from roadworthy.models.predictions import StoredPredictions
@@ -140,3 +140,4 @@ for _kind, _loader in _LOADERS.items():
     WRAPPERS.add(_kind)
 
 MODELS.register("perception")(load_perception)
+VALIDATION_FITS.update({"temperature": "value", "variance_scaling": "factors", "perception": ""})

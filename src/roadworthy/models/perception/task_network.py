@@ -192,6 +192,7 @@ class TaskNetwork(TrainedNetwork):
     """
 
     what = "perception network"
+    chooses_on_validation = True
 
     def __init__(
         self,

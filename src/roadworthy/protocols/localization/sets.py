@@ -48,7 +48,8 @@ def plan_sets(settings: Settings, bench: Bench) -> dict[str, PlannedSet]:
     fingerprint, repeats = data.fingerprint(), range(settings.repeats)
     clean = [PlannedStimulus(Stimulus(fingerprint, repeat=repeat, seed=bench.seed), data) for repeat in repeats]
     sets = {TEST: PlannedSet(tuple(clean), _noted(SetNote(), clean[0], data))}
-    known = {content for own in (data, bench.train, bench.validation) if own is not None for content in identities(own)}
+    learned = (bench.train, bench.validation, bench.fitting)
+    known = {content for own in (data, *learned) if own is not None for content in identities(own)}
     for name, choice in settings.chosen_sets().items():
         try:
             sets[name] = _shifted(choice, settings, bench) if choice.shift else _foreign(choice, settings, bench)

@@ -87,11 +87,13 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
     valid: Dataset = data
     if bench.validation is not None:
         valid, test, valid_from = bench.validation, data, f"validation data {bench.validation.name}"
+        if bench.fitting is not None:
+            _check_classes(settings, bench.fitting, valid)
     else:
         valid, test = split_by_group(data, HALVES, bench.seed)
         valid_from = "half of the objects of the test data, which are not tested with"
     shown = {VALID: _chosen(valid, settings, bench), TEST: _chosen(test, settings, bench)}
-    of_valid = set(identities(valid))
+    of_valid = set(identities(valid)).union(() if bench.fitting is None else identities(bench.fitting))
     known = of_valid.union(identities(shown[TEST]), () if bench.train is None else identities(bench.train))
     leaked = 0
     if bench.validation is not None:
@@ -110,7 +112,19 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
     own = {name: undisturbed(bench, part) for name, part in shown.items()}
     if bench.train is not None:
         own[TRAIN] = undisturbed(bench, bench.train)
-    return Profile(own, benchmarks, skipped, valid_from, note_of_mix(shown[VALID]), leaked)
+    valid_note = "; ".join(filter(None, [note_of_mix(shown[VALID]), bench.threshold_note()]))
+    return Profile(own, benchmarks, skipped, valid_from, valid_note, leaked)
+
+
+def _check_classes(settings: Settings, fitting: Dataset, valid: Dataset) -> None:
+    """Refuse a threshold per class where the half of the validation data that gives it lacks one of its classes."""
+    lacking = sorted({*fitting.labels.tolist()} - {*valid.labels.tolist()})
+    if lacking and any(rule.per_class for rule in (settings.threshold, *settings.thresholds.values())):
+        raise InputError(
+            f"a threshold per class needs images of every class, and the half of the objects of validation data "
+            f"{valid.name} that thresholds come from has none of {valid.class_names[lacking[0]]}: name more objects of "
+            "that class, or leave out per_class"
+        )
 
 
 def default_benchmarks(bench: Bench) -> dict[str, BenchmarkChoice]:

@@ -72,6 +72,10 @@ class Monitoring(base.Protocol):
         """Training data where a monitor learns from it."""
         return frozenset({TRAIN} if any(monitor.learns for monitor in monitors.values()) else ())
 
+    def has_thresholds(self, settings: Settings) -> bool:
+        """Those of its monitors."""
+        return True
+
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known and has the level asked for; every rule for a threshold is possible."""
         for name, choice in (settings.benchmarks or {}).items():

@@ -61,6 +61,7 @@ class Represented:
     architecture    of the source's model;  undertrained: that model is below its floor
     fitted_on       the one D_v that the monitor was fitted for, where it learns from those
     asks_model      whether the monitor asks the model;  undertrained_fit: networks of its own are below their floor
+    valid_note      what must be known of a threshold on the validation part
     monitor         or why it has no representation of the source;  outliers: a set, or why it has none of that
     """
 
@@ -78,6 +79,7 @@ class Represented:
     domain: str | None = None
     asks_model: bool = True
     undertrained_fit: bool = False
+    valid_note: str = ""
 
     @property
     def named(self) -> dict[str, Any]:
@@ -143,7 +145,8 @@ def threshold_row(represented: Represented, aim: Aim) -> dict[str, Any]:
         return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": monitor}
     share = monitor.rejected
     assert share is not None
-    reason = f"{represented.label} {share.sentence()}" if share.tied else ""
+    tied = f"{represented.label} {share.sentence()}" if share.tied else ""
+    reason = "; ".join(filter(None, [tied, represented.valid_note]))
     return {**where, "achieved": share.achieved, "images": share.images, "tied": share.tied, "reason": reason}
 
 

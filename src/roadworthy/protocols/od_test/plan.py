@@ -72,6 +72,10 @@ class OdTest(base.Protocol):
         """Training data where a monitor learns from it."""
         return frozenset({"train"} if any(monitor.learns for monitor in monitors.values()) else ())
 
+    def has_thresholds(self, settings: Settings) -> bool:
+        """Those of its monitors."""
+        return True
+
     def check_settings(self, settings: Settings) -> None:
         """Nothing is wrong whatever the data."""
 
@@ -132,6 +136,7 @@ class OdTest(base.Protocol):
                 )
                 for label, monitor in monitors.items()
             },
+            valid_note=bench.threshold_note(),
         )
         return base.Planned(cases, context)
 
@@ -276,7 +281,7 @@ def _maker(name: str, bench: Bench) -> Outliers:
 
 def _check_apart(bench: Bench, names: Collection[str]) -> None:
     """Refuse sets outside that share images with the source or with each other."""
-    own = [data for data in (bench.data, bench.train, bench.validation) if data is not None]
+    own = [data for data in (bench.data, bench.train, bench.validation, bench.fitting) if data is not None]
     known = {source_words(bench): {content for data in own for content in contents(data)}}
     for name in (name for name in names if name in bench.foreign):
         hashes = contents(bench.foreign[name])

@@ -83,6 +83,7 @@ class Context(BaseModel):
                    serve, by the name of the model;  excluded: sets that it never meets
     images         per set, and of the training data;  size: height, width, channels
     failed         monitors without any stored answer, in runs of an earlier version
+    valid_note     what must be known of a threshold on its validation part
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -99,3 +100,4 @@ class Context(BaseModel):
     images: dict[str, int]
     monitors: dict[str, MonitorNote]
     failed: dict[str, str] = {}
+    valid_note: str = ""

@@ -115,6 +115,7 @@ class Evidence(base.Evidence):
                         domain=subject.source,
                         asks_model=note.asks_model,
                         undertrained_fit=_has_weak_fit(cases["valid"]),
+                        valid_note=subject.context.valid_note,
                     )
 
     @cached_property

@@ -29,7 +29,15 @@ from roadworthy.protocols.operating_points.keys import (
 )
 from roadworthy.protocols.operating_points.metrics import ACCEPTED_OUTLIER, ACCEPTED_WRONG, METRICS, REJECTED
 from roadworthy.protocols.operating_points.page import page
-from roadworthy.protocols.operating_points.settings import HALF, NAME, NOTHING, VALIDATION, Context, Settings
+from roadworthy.protocols.operating_points.settings import (
+    HALF,
+    NAME,
+    NOTHING,
+    VALIDATION,
+    VALIDATION_HALF,
+    Context,
+    Settings,
+)
 from roadworthy.protocols.operating_points.table_specs import TABLE_SPECS
 from roadworthy.protocols.operating_points.tables import Evidence
 from roadworthy.protocols.shift_choices import shifted_stimuli
@@ -80,6 +88,10 @@ class OperatingPoints(base.Protocol):
         gans = settings.outliers is not None and settings.outliers.gans is not None
         return frozenset({"train"} if gans else ()) | scoring_data(settings.score, monitors)
 
+    def has_thresholds(self, settings: Settings) -> bool:
+        """That of each model, unless the study gives it."""
+        return settings.threshold is None
+
     def inlined(self, settings: Settings, base: Path) -> Settings:
         """With the level tables that lie in files."""
         return settings.inlined(base)
@@ -109,7 +121,8 @@ class OperatingPoints(base.Protocol):
         """Everything shown to every model, and to the monitor that gives the score, if one does."""
         planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in _sides(settings, bench)]
         cases = [case for own in planned for case in own]
-        note = note_of_mix(bench.data if bench.validation is None else bench.validation)
+        mix = note_of_mix(bench.data if bench.validation is None else bench.validation)
+        note = "; ".join(filter(None, [mix, bench.threshold_note()]))
         context = Context(held_out=_held_out(settings, bench), note=note, seed=bench.seed)
         return base.Planned(scored_cases(NAME, settings.score, bench, cases), context)
 
@@ -144,7 +157,7 @@ class OperatingPoints(base.Protocol):
 def _held_out(settings: Settings, bench: Bench) -> str:
     """What the threshold is fixed on."""
     if bench.validation is not None:
-        return VALIDATION
+        return VALIDATION if bench.fitting is None else VALIDATION_HALF
     return HALF if settings.threshold is None else NOTHING
 
 

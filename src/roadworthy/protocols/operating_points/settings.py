@@ -16,6 +16,7 @@ from roadworthy.shifts import THESIS_SHIFTS
 REJECTED = 0.05
 """The share of held-out images that is rejected, unless the study says otherwise."""
 VALIDATION, HALF, NOTHING = "validation", "half of the test groups", "nothing"
+VALIDATION_HALF = "half of the validation groups"
 """What the threshold is fixed on; nothing where the study gives the threshold itself."""
 RULES = ("reject", "cost", "threshold")
 
