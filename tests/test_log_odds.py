@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from roadworthy.models.joint import JointModel
 from roadworthy.models.predictions import StoredPredictions
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.classification import summaries
 from roadworthy.protocols.monitor_scores import own_scores
+from roadworthy.protocols.od_test.surest import surest_images
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.protocols.operating_points.facts import Threshold, of_log_odds
 from roadworthy.statistics.accumulator import Accumulator
@@ -409,3 +412,11 @@ def test_onnx_reads_logits_before_a_softmax(tmp_path: Path) -> None:
     odds = model.answer(batch, 2).log_odds
     assert odds is not None
     np.testing.assert_allclose(odds, by_logits(model, batch), rtol=1e-9)
+
+
+def test_pictures_of_the_surest_answers_go_by_log_odds_too() -> None:
+    columns = {"label": [0, 0, 0], "prediction": [1, 1, 1], "p_label": [0.0] * 3, "sum_squares": [1.0] * 3}
+    sure = Answers(**{name: np.array(own) for name, own in columns.items()}, confidence=np.ones(3), num_classes=2)
+    ordered = replace(sure, log_odds=np.array([20.0, 40.0, 30.0]))
+    assert (surest_images(sure, "abc"), surest_images(ordered, "abc")) == ([0, 1, 2], [1, 2, 0])
+    assert [mistake.row for mistake in summaries._mistakes([ordered])] == [1, 2, 0]

@@ -68,12 +68,13 @@ def _answer(answers: Answers, row: int, repeat: int = 0) -> StoredAnswer:
 
 
 def _mistakes(repeats: Sequence[Answers]) -> list[StoredAnswer]:
+    """The surest wrong answers of all repeats; of equal ones the first repeat and row come first."""
     mistakes = []
     for repeat, answers in enumerate(repeats):
         wrong = np.flatnonzero(~answers.correct)
-        most_confident = wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT]
-        mistakes += [_answer(answers, row, repeat) for row in most_confident.tolist()]
-    return sorted(mistakes, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
+        surest = wrong[np.argsort(-answers.score[wrong], kind="stable")][:MISTAKES_KEPT]
+        mistakes += [(-answers.score[row], repeat, row) for row in surest.tolist()]
+    return [_answer(repeats[repeat], row, repeat) for _, repeat, row in sorted(mistakes)[:MISTAKES_KEPT]]
 
 
 def _stacked(repeats: Sequence[Answers]) -> Answers:

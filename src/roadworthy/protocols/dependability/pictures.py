@@ -169,7 +169,7 @@ def _confusions(data: StoredData, results: Results, case: PlannedCase, media: Pa
         answers = data.readouts[model].answers
         label, prediction = (data.class_names.index(confusion[name]) for name in ("label", "prediction"))
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
-        surest = rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist()
+        surest = rows[np.argsort(-answers.score[rows], kind="stable")].tolist()
         for row in _one_per_object(data, surest, IMAGES_OF_CONFUSION):
             picture = save_strip(showing, media / f"seen-{showing.stimulus.key}-{row}.png", [row])
             shown = {"id": data.ids[row], "confidence": float(answers.confidence[row]), "media": picture}

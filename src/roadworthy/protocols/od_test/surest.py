@@ -44,16 +44,16 @@ def outlier_answers(subject: Subject) -> dict[str, StoredCase]:
 
 
 def surest_images(answers: Answers, groups: Sequence[str]) -> list[int]:
-    """The rows of the highest probabilities (the answered class's), the highest first, one row per object.
+    """The rows of the surest answers (by log-odds where they are known, else by probability), one row per object.
 
-    Of equal probabilities the first row comes first.
+    Of equal answers the first row comes first.
 
     >>> p = np.array([[0.6, 0.4], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
     >>> surest_images(Answers.from_probabilities(p, np.zeros(4, np.int64)), ["a", "b", "b", "c"])
     [1, 3, 0]
     """
     first: dict[str, int] = {}
-    for row in np.argsort(-answers.confidence, kind="stable").tolist():
+    for row in np.argsort(-answers.score, kind="stable").tolist():
         first.setdefault(groups[row], row)
         if len(first) == MOST:
             break
