@@ -15,7 +15,7 @@ import roadworthy as rw
 from found_squares import CLASSES, SIDE, save_finder, save_squares, squares
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
-from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
+from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_ece_interval, box_nll, box_reliability, iou, mae
 from roadworthy.protocols.localization.tables import Evidence
 from roadworthy.protocols.localization.views import View
 from roadworthy.stored_evidence import load_evidence
@@ -116,7 +116,7 @@ def test_figures_of_the_test_data_are_those_of_the_answers(run: rw.Run) -> None:
     batch = rw.open_dataset(run.path.parent / "test.npz").batch(slice(None))
     answer = Finder().predict(batch)
     answers = BoxAnswers(own["boxes"], answer.boxes, answer.box_variance)
-    for metric in (iou, mae, box_ece, box_nll):
+    for metric in (iou, mae, box_ece_interval, box_ece, box_nll):
         assert value(run, metric.name, set="test")["value"] == pytest.approx(metric(answers), rel=1e-6)
     right = (answer.probabilities.argmax(axis=1) == own["labels"]).mean()
     row = value(run, "accuracy", set="test")
@@ -181,8 +181,15 @@ def test_figures_by_size_and_distance_rest_on_all_images_once(run: rw.Run) -> No
 def test_reliability_and_sparsification_are_stored(run: rw.Run) -> None:
     reliability = run.tables["localization_reliability"]
     boxes = reliability[(reliability["task"] == "boxes") & (reliability["set"] == "test")]
-    levels = boxes.sort_values("bin")["expected"].to_list()
-    assert levels == pytest.approx([0.1 * step for step in range(1, 11)])
+    batch = rw.open_dataset(run.path.parent / "test.npz").batch(slice(None))
+    answer = Finder().predict(batch)
+    expected = box_reliability(BoxAnswers(squares()["boxes"], answer.boxes, answer.box_variance))
+    by_coordinate = {name: own.sort_values("bin") for name, own in boxes.groupby("coordinate", sort=False)}
+    assert [*by_coordinate] == ["x0", "y0", "x1", "y1"]
+    for own, shares in zip(by_coordinate.values(), expected.observed, strict=True):
+        assert own["expected"].to_list() == pytest.approx([0.1 * step for step in range(1, 11)])
+        assert own["observed"].to_list() == pytest.approx(shares)
+    assert set(reliability.loc[reliability["task"] == "classes", "coordinate"].fillna("")) == {""}
     sparse = run.tables["localization_sparsification"]
     whole = sparse[(sparse["kept"] == 1.0) & (sparse["task"] == "boxes") & (sparse["set"] == "test")]
     assert whole["error"].item() == pytest.approx(1 - value(run, "iou", set="test")["value"])
