@@ -246,6 +246,14 @@ def test_criteria_that_match_nothing_are_refused(
         run.verdict(asked)
 
 
+def test_a_criterion_that_unbiased_boxes_cannot_miss_is_remarked_on_in_the_verdict(run: rw.Run) -> None:
+    where = {"protocol": "localization", "set": "test", "model": MODEL}
+    asked = [{"id": name, "metric": name, "where": where, "at_most": 0.2} for name in ("box_ece", "box_ece_interval")]
+    quantiles, intervals = run.verdict(asked).findings
+    assert quantiles.remark.startswith("at_most 0.2 cannot fail a model whose errors go to both sides equally often")
+    assert intervals.remark == ""
+
+
 def test_a_mean_over_other_images_is_refused_before_the_run(run: rw.Run, tmp_path: Path) -> None:
     """Sets of the same number of images are not the same images."""
     asked = content(tmp_path)
