@@ -1,6 +1,7 @@
 """Tables 3, 5 and 6 of Diet et al. beside those of a run: python examples/ad_cifar_tables.py runs/ad-cifar-small.
 
-Tables 5 and 6 are of the network with the most methods; in the paper that is ConvNeXt-Tiny.
+Tables 5 and 6 are of the network with the most methods; in the paper that is ConvNeXt-Tiny. Its ECE of boxes is on the
+scale of `box_ece_interval`; `box_ece` stands below it for bias, with no published figure.
 
 The sets of the run are the published ones where it has them, and drawn stand-ins in `studies/ad-cifar-small.yaml`.
 """
@@ -8,12 +9,15 @@ The sets of the run are the published ones where it has them, and drawn stand-in
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 import roadworthy as rw
 
+Published = Mapping[tuple[str, str], Sequence[float | None]]
 SETS = ("test", "other_camera", "corner_cases", "weather", "light_fog", "light_rain", "heavy_fog", "heavy_rain", "ood")
 TITLES = ("ID", "KITTI", "CC", "Weather", "L. fog", "L. rain", "H. fog", "H. rain", "OoD")
 RENAMED = {"kitti": "other_camera"}
@@ -37,11 +41,19 @@ PAPER_6 = {
     ("iou", "none"): (0.858, 0.832, 0.817, 0.815, 0.836, 0.823, 0.784, 0.769, 0.797),
     ("iou", "ensemble"): (0.867, 0.837, 0.826, 0.827, 0.844, 0.826, 0.797, 0.768, 0.807),
     ("iou", "full"): (0.857, 0.832, 0.815, 0.804, 0.834, 0.805, 0.783, 0.739, 0.788),
-    ("box_ece", "ensemble"): (0.299, 0.344, 0.271, 0.331, 0.286, 0.280, 0.269, 0.281, 0.267),
-    ("box_ece", "full"): (0.171, 0.182, 0.206, 0.187, 0.197, 0.228, 0.242, 0.296, 0.256),
+    ("box_ece_interval", "ensemble"): (0.299, 0.344, 0.271, 0.331, 0.286, 0.280, 0.269, 0.281, 0.267),
+    ("box_ece_interval", "full"): (0.171, 0.182, 0.206, 0.187, 0.197, 0.228, 0.242, 0.296, 0.256),
+    ("box_ece", "ensemble"): (None,) * 9,
+    ("box_ece", "full"): (None,) * 9,
     ("box_nll", "ensemble"): (12.6, 33.9, 14.6, 13.3, 11.4, 10.9, 10.6, 11.1, 9.3),
     ("box_nll", "full"): (5.9, 6.4, 9.0, 7.7, 7.2, 10.7, 10.5, 22.4, 9.2),
 }
+
+
+def beside(value: float, published: float | None) -> str:
+    """A value and the published one in brackets, where there is one; a dash where the run has none."""
+    ours = "–" if math.isnan(value) else f"{value:.3f}"
+    return ours if published is None or math.isnan(published) else f"{ours} ({published:g})"
 
 
 def figure(table: pd.DataFrame, **where: str) -> float:
@@ -61,18 +73,18 @@ def print_networks(table: pd.DataFrame) -> None:
     for family in plain["family"].unique():
         ours = [figure(plain, family=family, metric=metric, view=view) for metric, view in views]
         published = next((row for name, row in PAPER_3.items() if name in family), (float("nan"),) * 6)
-        cells = [f"{value:.3f} ({paper:g})" for value, paper in zip(ours, published, strict=True)]
+        cells = [beside(value, paper) for value, paper in zip(ours, published, strict=True)]
         print(f"| {family} | {' | '.join(cells)} |")
 
 
-def print_sets(table: pd.DataFrame, family: str, paper: dict[tuple[str, str], tuple[float, ...]]) -> None:
+def print_sets(table: pd.DataFrame, family: str, paper: Published) -> None:
     """Tables 5 and 6: a network, its ensemble and full MC-Dropout on every set."""
     count = len(next(iter(paper.values())))
     print(f"| | {' | '.join(TITLES[:count])} |\n|---|{'---|' * count}")
     own = table[(table["family"] == family) & (table["view"] == "all")]
     for (metric, method), published in paper.items():
         ours = [figure(own, metric=metric, uncertainty=method, set=name) for name in SETS[:count]]
-        cells = [f"{value:.3f} ({known:g})" for value, known in zip(ours, published, strict=True)]
+        cells = [beside(value, known) for value, known in zip(ours, published, strict=True)]
         print(f"| {metric}, {method} | {' | '.join(cells)} |")
 
 

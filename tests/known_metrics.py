@@ -153,6 +153,14 @@ def of_boxes() -> dict[str, Any]:
         gaps = [abs(np.mean(reached[rows, j] <= level / 10) - level / 10) for j in range(4) for level in range(1, 11)]
         return float(np.mean(gaps))
 
+    def ece_of_intervals(rows: Any) -> float:
+        gaps = []
+        for level in range(1, 11):
+            low, high = norm.interval(level / 10, boxes, floored)
+            inside = (low <= true) & (true <= high)
+            gaps += [abs(np.mean(inside[rows, j]) - level / 10) for j in range(4)]
+        return float(np.mean(gaps))
+
     def ause(rows: Any) -> float:
         loss, spread = 1 - iou[rows], sigma[rows].mean(axis=1)
         return risk_area(-spread, loss) - risk_area_sorted(loss)
@@ -173,6 +181,7 @@ def of_boxes() -> dict[str, Any]:
         "mae": truth(mean_of(np.abs(true - boxes).mean(axis=1)), FORMULA),
         "iou_at_50": truth(mean_of((iou >= 0.5).astype(float)), HAND),
         "box_nll": truth(mean_of(nll), normal),
+        "box_ece_interval": truth(other(ece_of_intervals), normal),
         "box_ece": truth(other(ece), normal),
         "sharpness": truth(mean_of(sigma.mean(axis=1)), FORMULA),
         "uncertainty_variance": truth(other(lambda rows: float(np.var(sigma[rows]))), FORMULA),

@@ -19,6 +19,7 @@ from roadworthy.metrics.boxes import (
     box_aurc,
     box_ause,
     box_ece,
+    box_ece_interval,
     box_nll,
     box_reliability,
     iou,
@@ -34,6 +35,7 @@ from roadworthy.metrics.sparsification import sparsification, sparsification_are
 from roadworthy.statistics.bootstrap import GroupBootstrap
 from roadworthy.statistics.estimates import bootstrap_estimate
 from roadworthy.statistics.intervals import mean_interval, proportion_interval
+from roadworthy.verdict import Criterion, threshold_remark
 
 COORDINATES = st.one_of(st.integers(-4, 4).map(float), st.floats(-300, 300, width=32).map(lambda x: round(x * 64) / 64))
 BOXES = st.tuples(COORDINATES, COORDINATES, COORDINATES, COORDINATES)
@@ -130,19 +132,119 @@ def test_a_calibrated_gaussian_has_no_regression_ece():
     truth = norm.ppf(quantiles)[:, None] * sigma
     answers = BoxAnswers(truth, np.zeros((2000, 4)), sigma**2)
     assert box_ece(answers) < 1e-9
+    assert box_ece_interval(answers) < 1e-9
     assert box_reliability(answers).observed == pytest.approx(np.tile(np.arange(1, 11) / 10, (4, 1)), abs=1e-9)
     drawn = BoxAnswers(rng(3).normal(size=(20_000, 4)) * sigma.max(), np.zeros((20_000, 4)), np.full((20_000, 4), 9.0))
     assert box_ece(drawn) < 0.006
+    assert box_ece_interval(drawn) < 0.006
 
 
-@pytest.mark.parametrize("scale", [0.25, 0.5, 2.0, 5.0])
-def test_a_scaled_gaussian_has_the_regression_ece_of_the_formula(scale):
-    quantiles = (np.arange(20_000) + 0.5) / 20_000
-    truth = norm.ppf(quantiles)[:, None] * np.ones(4)
-    answers = BoxAnswers(truth, np.zeros_like(truth), np.full_like(truth, scale**2))
-    levels = np.arange(1, 10) / 10
-    by_hand = np.abs(norm.cdf(scale * norm.ppf(levels)) - levels).sum() / 10
-    assert box_ece(answers) == pytest.approx(by_hand, abs=1e-4)
+LEVELS = np.arange(1, 10) / 10
+"""All but the last, which every image reaches."""
+
+
+def normal_errors(mean=0.0, sigma=1.0, stated=1.0, n=20_000):
+    """Errors that are distributed as exactly as n of them can be."""
+    truth = (mean + sigma * norm.ppf((np.arange(n) + 0.5) / n))[:, None] * np.ones(4)
+    return BoxAnswers(truth, np.zeros_like(truth), np.full_like(truth, stated**2))
+
+
+@pytest.mark.parametrize("stated", [0.11, 0.25, 0.5, 2.0, 5.0, 1e3])
+def test_a_scaled_gaussian_has_the_regression_ece_of_the_formula(stated):
+    answers = normal_errors(stated=stated)
+    of_quantiles = np.abs(norm.cdf(stated * norm.ppf(LEVELS)) - LEVELS).sum() / 10
+    of_intervals = np.abs(2 * norm.cdf(stated * norm.ppf((1 + LEVELS) / 2)) - 1 - LEVELS).sum() / 10
+    assert box_ece(answers) == pytest.approx(of_quantiles, abs=2e-4)
+    assert box_ece_interval(answers) == pytest.approx(of_intervals, abs=2e-4)
+    assert of_quantiles <= 0.2 + 1e-12
+    assert of_quantiles < of_intervals
+
+
+@pytest.mark.parametrize("bias", [-3.0, -0.5, 0.5, 1.0, 3.0, 30.0])
+def test_constant_bias_has_the_regression_ece_of_the_formula(bias):
+    answers, half = normal_errors(mean=bias), norm.ppf((1 + LEVELS) / 2)
+    of_quantiles = np.abs(norm.cdf(norm.ppf(LEVELS) - bias) - LEVELS).sum() / 10
+    of_intervals = np.abs(norm.cdf(half - bias) - norm.cdf(-half - bias) - LEVELS).sum() / 10
+    assert box_ece(answers) == pytest.approx(of_quantiles, abs=2e-4)
+    assert box_ece_interval(answers) == pytest.approx(of_intervals, abs=2e-4)
+    assert of_quantiles > of_intervals or abs(bias) > 10, "the quantile form sees bias better"
+
+
+def test_errors_to_one_side_as_large_as_stated_are_seen_by_quantiles_alone():
+    half_normal = np.abs(normal_errors().true)
+    answers = BoxAnswers(half_normal, np.zeros_like(half_normal), np.ones_like(half_normal))
+    assert box_ece_interval(answers) == pytest.approx(0, abs=1e-4)
+    assert box_ece(answers) == pytest.approx(0.25, abs=1e-4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 3)), min_size=1, max_size=12))
+def test_the_ece_by_quantiles_stays_below_its_ceiling_whatever_is_stated(pairs):
+    error, power = np.array(pairs, dtype=float).T
+    answers = BoxAnswers(*(np.tile(of[:, None], 4) for of in (error, np.zeros(len(error)), 10.0 ** (4 * power - 6))))
+    below, zero = (error < 0).mean(), (error == 0).mean()
+    if zero == 0:
+        assert box_ece(answers) <= 0.2 + abs(below - 0.5) / 2 + 1e-12
+    if below == (error > 0).mean():
+        assert box_ece(answers) <= 0.2 + zero / 20 + 1e-12, "0.25 where all are exactly 0"
+    assert 0 <= box_ece_interval(answers) <= 0.45 + 1e-12
+
+
+@pytest.mark.parametrize("below", range(11))
+def test_the_ceiling_of_the_ece_by_quantiles_is_reached(below):
+    """The more frequent side with far too small a sigma, the other with far too large a one."""
+    error = np.where(np.arange(10) < below, -1.0, 1.0)
+    often = error == (-1.0 if below > 5 else 1.0)
+    answers = BoxAnswers(*(np.tile(of[:, None], 4) for of in (error, np.zeros(10), np.where(often, 1e-2, 1e6))))
+    assert box_ece(answers) == pytest.approx(0.2 + abs(below / 10 - 0.5) / 2)
+
+
+@pytest.mark.parametrize("stated", [1e-6, 1e6])
+def test_the_ece_by_quantiles_saturates_where_that_by_intervals_does_not(stated):
+    answers = normal_errors(sigma=50.0, stated=stated, n=1000)
+    assert box_ece(answers) == pytest.approx(0.2, abs=0.01)
+    assert box_ece_interval(answers) == pytest.approx(0.45, abs=0.01)
+
+
+def test_the_ece_by_intervals_of_one_image_of_ties_and_without_variance():
+    for error, expected in ((0.0, 0.45), (1.0, 0.27), (-1.0, 0.27), (99.0, 0.45)):  # |2 Phi(1) - 1| = 0.68
+        one = BoxAnswers(np.full((1, 4), error), np.zeros((1, 4)), np.ones((1, 4)))
+        many = one.rows(np.zeros(7, dtype=np.intp))
+        assert box_ece_interval(one) == box_ece_interval(many) == pytest.approx(expected)
+    exact = BoxAnswers(np.zeros((3, 4)), np.zeros((3, 4)), np.zeros((3, 4)))
+    assert box_ece_interval(exact) == pytest.approx(0.45), "sigma is at least 0.1 pixel: always inside"
+    assert box_ece(exact) == pytest.approx(0.25)
+    beside = BoxAnswers(np.ones((3, 4)), np.zeros((3, 4)), np.zeros((3, 4)))
+    assert box_ece_interval(beside) == pytest.approx(0.45), "10 times the least sigma: never inside"
+    for far in (1e200, -1e300):
+        assert box_ece_interval(BoxAnswers([[far] * 4], [[0.0] * 4], [[1.0] * 4])) == pytest.approx(0.45)
+    with pytest.raises(ValueError, match="variance must be finite"):
+        BoxAnswers([[0, 0, 1, 1]], [[0, 0, 1, 1]], [[1, 1, 1, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "said"),
+    [
+        ("box_ece", {"at_most": 0.2}, True),
+        ("box_ece", {"at_most": 0.3}, True),
+        ("box_ece", {"at_most": 0.19}, False),
+        ("box_ece_drop", {"at_most": 0.2}, True),
+        ("box_ece_drop", {"at_most": 0.1}, False),
+        ("box_ece_interval", {"at_most": 0.2}, False),
+        ("box_ece_interval_drop", {"at_most": 0.2}, False),
+    ],
+)
+def test_a_criterion_that_unbiased_errors_cannot_miss_gets_a_remark(metric, limit, said):
+    measured = find_metric(metric, BOX_METRICS)
+    remark = threshold_remark(Criterion(id="R", metric=metric, **limit), measured, measured.limits(1))
+    expected = f"cannot fail a model whose errors go to both sides equally often, however wrong the uncertainty is that it states: {metric} is at most 0.2 there; box_ece_interval can"  # noqa: E501
+    assert remark == (f"at_most {limit['at_most']:g} {expected}" if said else "")
+
+
+def test_a_criterion_on_the_ece_of_boxes_the_wrong_way_or_without_effect_has_the_remark_of_that():
+    for metric in (box_ece, box_ece_interval):
+        for limit, words in (({"at_least": 0.2}, "accepts the worse models"), ({"at_most": 0.45}, "cannot fail: no")):
+            assert words in threshold_remark(Criterion(id="R", metric=metric.name, **limit), metric, metric.limits(1))
 
 
 def test_regression_ece_by_hand_on_three_images():

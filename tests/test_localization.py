@@ -15,7 +15,7 @@ import roadworthy as rw
 from found_squares import CLASSES, SIDE, save_finder, save_squares, squares
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
-from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
+from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_ece_interval, box_nll, box_reliability, iou, mae
 from roadworthy.protocols.localization.tables import Evidence
 from roadworthy.protocols.localization.views import View
 from roadworthy.stored_evidence import load_evidence
@@ -116,7 +116,7 @@ def test_figures_of_the_test_data_are_those_of_the_answers(run: rw.Run) -> None:
     batch = rw.open_dataset(run.path.parent / "test.npz").batch(slice(None))
     answer = Finder().predict(batch)
     answers = BoxAnswers(own["boxes"], answer.boxes, answer.box_variance)
-    for metric in (iou, mae, box_ece, box_nll):
+    for metric in (iou, mae, box_ece_interval, box_ece, box_nll):
         assert value(run, metric.name, set="test")["value"] == pytest.approx(metric(answers), rel=1e-6)
     right = (answer.probabilities.argmax(axis=1) == own["labels"]).mean()
     row = value(run, "accuracy", set="test")
@@ -181,8 +181,15 @@ def test_figures_by_size_and_distance_rest_on_all_images_once(run: rw.Run) -> No
 def test_reliability_and_sparsification_are_stored(run: rw.Run) -> None:
     reliability = run.tables["localization_reliability"]
     boxes = reliability[(reliability["task"] == "boxes") & (reliability["set"] == "test")]
-    levels = boxes.sort_values("bin")["expected"].to_list()
-    assert levels == pytest.approx([0.1 * step for step in range(1, 11)])
+    batch = rw.open_dataset(run.path.parent / "test.npz").batch(slice(None))
+    answer = Finder().predict(batch)
+    expected = box_reliability(BoxAnswers(squares()["boxes"], answer.boxes, answer.box_variance))
+    by_coordinate = {name: own.sort_values("bin") for name, own in boxes.groupby("coordinate", sort=False)}
+    assert [*by_coordinate] == ["x0", "y0", "x1", "y1"]
+    for own, shares in zip(by_coordinate.values(), expected.observed, strict=True):
+        assert own["expected"].to_list() == pytest.approx([0.1 * step for step in range(1, 11)])
+        assert own["observed"].to_list() == pytest.approx(shares)
+    assert set(reliability.loc[reliability["task"] == "classes", "coordinate"].fillna("")) == {""}
     sparse = run.tables["localization_sparsification"]
     whole = sparse[(sparse["kept"] == 1.0) & (sparse["task"] == "boxes") & (sparse["set"] == "test")]
     assert whole["error"].item() == pytest.approx(1 - value(run, "iou", set="test")["value"])
@@ -237,6 +244,14 @@ def test_criteria_that_match_nothing_are_refused(
     asked = [{"id": "A", "metric": metric, "where": {"protocol": "localization", **where}, "at_least": 0.5}]
     with pytest.raises(InputError, match=complaint):
         run.verdict(asked)
+
+
+def test_a_criterion_that_unbiased_boxes_cannot_miss_is_remarked_on_in_the_verdict(run: rw.Run) -> None:
+    where = {"protocol": "localization", "set": "test", "model": MODEL}
+    asked = [{"id": name, "metric": name, "where": where, "at_most": 0.2} for name in ("box_ece", "box_ece_interval")]
+    quantiles, intervals = run.verdict(asked).findings
+    assert quantiles.remark.startswith("at_most 0.2 cannot fail a model whose errors go to both sides equally often")
+    assert intervals.remark == ""
 
 
 def test_a_mean_over_other_images_is_refused_before_the_run(run: rw.Run, tmp_path: Path) -> None:

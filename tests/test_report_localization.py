@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from localization_tables import MODELS, SETS, Sample, make_run
@@ -67,13 +68,13 @@ def test_the_first_screen_says_which_network_is_best_how_far_it_falls_and_which_
         "small_resnet may be as good.",
         "IoU under shift: small_convnext falls most in heavy rain (0.850 to 0.650); small_resnet falls most in heavy "
         "rain (0.820 to 0.620).",
-        "ECE of boxes of small_convnext, mean of 3 sets besides ID: ensemble is lowest with 0.234 (head dropout 0.239)"
-        "; means have no bounds, and the order is chosen on these data.",
+        "ECE of boxes (intervals) of small_convnext, mean of 3 sets besides ID: ensemble is lowest with 0.234 (head "
+        "dropout 0.239); means have no bounds, and the order is chosen on these data.",
     ]
     summary = without_charts(page).partition('id="summary"')[2].partition("</section>")[0]
     assert all(line in summary for line in lines)
     assert "Its highest mean of the shifted sets: 80.2 % with method ensemble." in summary
-    assert "ECE of boxes: no value, this model states no uncertainty of its boxes." in summary
+    assert "ECE of boxes (intervals): no value, this model states no uncertainty of its boxes." in summary
 
 
 def test_a_network_whose_bounds_exclude_the_others_is_best_without_reservation(small: Path) -> None:
@@ -142,12 +143,50 @@ def test_charts_show_what_the_tables_say(page: str) -> None:
     (boxes,) = charts["localization-shift-iou"]
     assert [trace["name"] for trace in boxes["data"]] == ["small_convnext", "small_resnet"]
     assert boxes["data"][0]["x"].count("heavy rain") == 3
-    (by_set,) = charts["localization-methods-box_ece"]
-    assert [trace["name"] for trace in by_set["data"]] == ["head dropout", "ensemble"], "plain ones have none"
-    detail = charts["localization-detail-reliability-classes"]
+    for form in ("box_ece_interval", "box_ece"):
+        (by_set,) = charts[f"localization-methods-{form}"]
+        assert [trace["name"] for trace in by_set["data"]] == ["head dropout", "ensemble"], "plain ones have none"
+    detail = charts["localization-detail-reliability"]
     assert [view["name"] for view in detail][3] == "small_convnext, ood objects"
     assert detail[3]["layout"]["annotations"][0]["text"] == "no values here"
     assert len(charts["localization-detail-kept-boxes"][0]["data"]) == 4, "two methods and their oracles"
+
+
+def test_reliability_of_boxes_has_a_line_for_each_coordinate(small: Path, page: str) -> None:
+    """Boxes that are too narrow: x0 too large, x1 too small, so that the mean of the four lies on the diagonal."""
+    charts = chart_data(page)
+    drawn = {name: charts[name] for name in charts if "-coordinates-" in name}
+    assert [*drawn] == ["localization-detail-coordinates-1", "localization-detail-coordinates-2"], "plain has none"
+    on_id = drawn["localization-detail-coordinates-1"][0]
+    assert [line["name"] for line in on_id["data"]] == [
+        "x0, left edge",
+        "y0, top edge",
+        "x1, right edge",
+        "y1, bottom edge",
+    ]
+    left, top, right, bottom = (line["y"][4] for line in on_id["data"])
+    assert (left, top, right, bottom) == pytest.approx((0.65, 0.5, 0.35, 0.5))
+    assert len({line["line"]["color"] for line in on_id["data"]}) == 4
+    lacking = drawn["localization-detail-coordinates-1"][-1]
+    assert lacking["layout"]["annotations"][0]["text"] == "small_resnet has no head dropout for boxes"
+    own = section(page, "uncertainty")
+    assert "x1, right edge" in Elements(own).text
+    assert "bias" in Elements(own).text
+
+
+def test_a_run_of_an_earlier_version_shows_the_mean_of_the_coordinates_and_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", SMALL)
+    path = run / "tables" / "localization_reliability.parquet"
+    table = pd.read_parquet(path)
+    table[table["coordinate"].isin(["", "y0"])].drop(columns="coordinate").to_parquet(path)
+    (line,) = chart_data(render(run))["localization-detail-coordinates-1"][0]["data"]
+    assert line["name"].startswith("mean of the four, in which errors of opposite sign cancel")
+
+
+def test_both_forms_of_the_ece_of_boxes_stand_side_by_side(page: str) -> None:
+    blocks = [row[0] for row in table_rows(section(page, "table-boxes"))]
+    forms = ["ECE of boxes (intervals) lower is better", "ECE of boxes (quantiles) lower is better"]
+    assert [block for block in blocks if block.startswith("ECE")] == forms
 
 
 def test_an_undertrained_network_is_marked_and_left_out_of_every_order(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "box_aurc",
         "box_ause",
         "box_ece",
+        "box_ece_interval",
         "box_nll",
         "break_severity",
         "brier",

@@ -71,6 +71,17 @@ class MetricValues(NamedTuple):
     reason: str = ""
 
 
+class Ceiling(NamedTuple):
+    """A value that a metric cannot exceed for some models, however bad they are in what it should show.
+
+    A criterion `at_most` this value, or more, cannot fail them: `of` says which models, `instead` which metric can.
+    """
+
+    value: float
+    of: str
+    instead: str
+
+
 @dataclass(frozen=True, eq=False)
 class Metric:
     """One metric: its name in tables and criteria, what it says, and how it is measured, bounded and written.
@@ -78,6 +89,7 @@ class Metric:
     label              what the report calls it;  sentence: what it says, in one or two sentences
     higher_is_better   None where neither is better in itself
     range              its lowest and highest value, or a function of the number of classes that gives them
+    ceiling            where it is blind to some models, if anywhere
     percent            whether people read it in percent, otherwise with so many `digits`
     infinite           what an infinite value says
     of_answers         from answers and weights (B, n) to (B,); None for a metric of something else
@@ -99,6 +111,7 @@ class Metric:
     sentence: str
     higher_is_better: bool | None
     range: Range | Callable[[int], Range] = SHARE
+    ceiling: Ceiling | None = None
     percent: bool = False
     digits: int = 3
     infinite: str = "infinite"
@@ -432,6 +445,8 @@ def _expected(setting: str, value: Any) -> str:
         return "" if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "a whole number"
     if setting in ("shares", "why_missing", "ties", "factor"):
         return "" if value is None or callable(value) else "a function"
+    if setting == "ceiling":
+        return "" if value is None or isinstance(value, Ceiling) else "a Ceiling"
     if setting == "range" and not callable(value):
         is_pair = isinstance(value, tuple) and len(value) == 2
         numbers = is_pair and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import erf, ndtr
 
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weighted_sum
 
@@ -21,7 +21,11 @@ True boxes are whole pixels, so nobody can know a coordinate better. Without a f
 exactly would make the NLL infinite. Sharpness and the order of images by uncertainty use the variance as stated.
 """
 LEVELS = np.arange(1, 11) / 10
-"""The levels of the regression ECE: 0.1, 0.2, ..., 1.0."""
+"""The levels of both forms of the regression ECE: 0.1, 0.2, ..., 1.0."""
+COORDINATES = ("x0", "y0", "x1", "y1")
+"""What the four coordinates of a box are called, in their order."""
+QUANTILE_CEILING = 0.2
+"""What `quantile_ece` cannot exceed where errors go to both sides equally often."""
 
 
 class BoxReliability(NamedTuple):
@@ -53,12 +57,31 @@ def box_cdf(true: Floats, boxes: Floats, variance: Floats) -> Floats:
     >>> box_cdf(np.array([[0.0, 2.0, 4.0, -2.0]]), np.zeros((1, 4)), np.full((1, 4), 4.0)).round(3)
     array([[0.5  , 0.841, 0.977, 0.159]])
     """
-    probability: Floats = ndtr((true - boxes) / np.sqrt(np.maximum(variance, VARIANCE_FLOOR)))
+    probability: Floats = ndtr(_normalised_error(true, boxes, variance))
     return probability
 
 
+def central_probability(true: Floats, boxes: Floats, variance: Floats) -> Floats:
+    """The probability (n, 4) of the smallest central interval that holds the true coordinate, s^2 at least 0.01.
+
+        | 2 Phi(z) - 1 |,   z = (y - mu) / s
+
+    Uniform between 0 and 1 where the stated uncertainty is right; to which side an error goes makes no difference.
+
+    >>> central_probability(np.array([[0.0, 2.0, 4.0, -2.0]]), np.zeros((1, 4)), np.full((1, 4), 4.0)).round(3)
+    array([[0.   , 0.683, 0.954, 0.683]])
+    """
+    probability: Floats = erf(np.abs(_normalised_error(true, boxes, variance)) / math.sqrt(2))
+    return probability
+
+
+def _normalised_error(true: Floats, boxes: Floats, variance: Floats) -> Floats:
+    z: Floats = (true - boxes) / np.sqrt(np.maximum(variance, VARIANCE_FLOOR))
+    return z
+
+
 def observed_shares(probability: Floats, weights: Weights) -> Floats:
-    """The share (B, 4, 10) of images whose CDF (n, 4) is at most each level, for weights (B, n).
+    """The share (B, 4, 10) of images whose probability (n, 4) is at most each level, for weights (B, n).
 
     >>> observed_shares(np.array([[0.05] * 4, [0.3] * 4]), np.ones((1, 2)))[0, 0]
     array([0.5, 0.5, 1. , 1. , 1. , 1. , 1. , 1. , 1. , 1. ])
@@ -74,19 +97,45 @@ def observed_shares(probability: Floats, weights: Weights) -> Floats:
     return ratio(reached, np.broadcast_to(total[:, None, None], reached.shape))
 
 
-def regression_ece(true: Floats, boxes: Floats, variance: Floats, weights: Weights) -> Floats:
-    """Regression ECE (B,) for weights (B, n): the gap between levels and observed shares, 0 to 0.45.
+def quantile_ece(true: Floats, boxes: Floats, variance: Floats, weights: Weights) -> Floats:
+    """Regression ECE (B,) by one-sided quantiles, for weights (B, n): it shows bias, and saturates without it.
 
         ECE = mean over coordinates j, over levels l of | share of images i with Phi((y_ij - mu_ij) / s_ij) <= l  -  l |
 
-    The level 1.0 is one of the ten, though every image reaches it.
+    The level 1.0 is one of the ten, though every image reaches it, so that it lies between 0 and 0.45. Where a share b
+    of the errors y - mu of a coordinate is below 0 and none is 0, whatever s is stated,
 
-    >>> true, boxes = np.zeros((4, 4)), np.full((4, 4), 9.0)
-    >>> regression_ece(true, boxes, np.ones((4, 4)), np.ones((1, 4))).round(6)
-    array([0.45])
+        ECE of the coordinate <= 0.2 + | b - 0.5 | / 2
+
+    and this is reached: 0.2 by errors that go to both sides equally often with s far too small or far too large, 0.45
+    by those that go to one side alone. Errors of exactly 0 lie in the middle quantile: 0.25 where all are.
+
+    >>> sides = np.array([[9.0] * 4, [-9.0] * 4])
+    >>> quantile_ece(sides, np.zeros((2, 4)), np.ones((2, 4)), np.array([[1.0, 1.0], [1.0, 0.0]])).round(6)
+    array([0.2 , 0.45])
     """
-    observed = observed_shares(box_cdf(true, boxes, variance), weights)
-    gap: Floats = np.abs(observed - LEVELS).mean(axis=(1, 2))
+    return _gap(box_cdf(true, boxes, variance), weights)
+
+
+def interval_ece(true: Floats, boxes: Floats, variance: Floats, weights: Weights) -> Floats:
+    """Regression ECE (B,) by central intervals, for weights (B, n): 0 to 0.45, with and without bias.
+
+        ECE = mean over coordinates j, over levels p of | share of images i with | 2 Phi(z_ij) - 1 | <= p  -  p |
+        z_ij = (y_ij - mu_ij) / s_ij
+
+    Both ends of the stated uncertainty reach 0.45: far too small, no true coordinate is in its intervals; far too
+    large, every one is in all of them. Errors to one side that are as large as stated are 0 here and 0.25 in
+    `quantile_ece`.
+
+    >>> sides = np.array([[9.0] * 4, [-9.0] * 4])
+    >>> interval_ece(sides, np.zeros((2, 4)), np.ones((2, 4)), np.array([[1.0, 1.0], [1.0, 0.0]])).round(6)
+    array([0.45, 0.45])
+    """
+    return _gap(central_probability(true, boxes, variance), weights)
+
+
+def _gap(probability: Floats, weights: Weights) -> Floats:
+    gap: Floats = np.abs(observed_shares(probability, weights) - LEVELS).mean(axis=(1, 2))
     return gap
 
 

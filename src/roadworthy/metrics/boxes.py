@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics.base import Metric
+from roadworthy.metrics.base import Ceiling, Metric
 from roadworthy.metrics.box_overlap import distance_iou, intersection_over_union
 from roadworthy.metrics.box_uncertainty import (
     LEVELS,
+    QUANTILE_CEILING,
     VARIANCE_FLOOR,
     BoxReliability,
     box_cdf,
     gaussian_nll,
+    interval_ece,
     observed_shares,
-    regression_ece,
+    quantile_ece,
     spread_of_sigma,
 )
 from roadworthy.metrics.selective import weighted_risk_area
@@ -115,8 +117,12 @@ def _nll(answers: BoxAnswers) -> Floats:
     return gaussian_nll(answers.true, answers.boxes, answers.stated_variance)
 
 
-def _ece(answers: BoxAnswers, weights: Weights) -> Floats:
-    return regression_ece(answers.true, answers.boxes, answers.stated_variance, weights)
+def _quantile_ece(answers: BoxAnswers, weights: Weights) -> Floats:
+    return quantile_ece(answers.true, answers.boxes, answers.stated_variance, weights)
+
+
+def _interval_ece(answers: BoxAnswers, weights: Weights) -> Floats:
+    return interval_ece(answers.true, answers.boxes, answers.stated_variance, weights)
 
 
 def _spread(answers: BoxAnswers, weights: Weights) -> Floats:
@@ -185,15 +191,33 @@ box_nll = Metric(
     of_images=_nll,
     why_missing=_states_none,
 )
-box_ece = Metric(
-    "box_ece",
-    label="ECE of boxes",
-    sentence="Calibration error of the stated uncertainty: how far the share of true coordinates below each predicted "
-    "quantile (10 % to 100 %) lies from what it should be, averaged over ten levels and four coordinates. 0 is "
-    "perfect, 0.45 the worst.",
+box_ece_interval = Metric(
+    "box_ece_interval",
+    label="ECE of boxes (intervals)",
+    sentence="Calibration error of the stated uncertainty by central intervals: how far the share of true coordinates "
+    "inside each predicted interval (10 % to 100 %) lies from what it should be, averaged over ten levels and four "
+    "coordinates. 0 is perfect, 0.45 the worst. Published figures are on this scale; to which side errors go it does "
+    "not see.",
     higher_is_better=False,
     range=(0.0, 0.45),
-    of_answers=_ece,
+    of_answers=_interval_ece,
+    why_missing=_states_none,
+)
+box_ece = Metric(
+    "box_ece",
+    label="ECE of boxes (quantiles)",
+    sentence="Calibration error of the stated uncertainty by one-sided quantiles, which shows bias: how far the share "
+    "of true coordinates below each predicted quantile (10 % to 100 %) lies from what it should be, averaged over ten "
+    f"levels and four coordinates. 0 is perfect, 0.45 the worst; above {QUANTILE_CEILING:g} only where errors go to "
+    "one side more often than to the other (or are exactly 0), however wrong the uncertainty is.",
+    higher_is_better=False,
+    range=(0.0, 0.45),
+    ceiling=Ceiling(
+        QUANTILE_CEILING,
+        of="a model whose errors go to both sides equally often, however wrong the uncertainty is that it states",
+        instead="box_ece_interval",
+    ),
+    of_answers=_quantile_ece,
     why_missing=_states_none,
 )
 sharpness = Metric(
@@ -236,7 +260,10 @@ box_ause = Metric(
     of_answers=_ause,
     why_missing=_states_none,
 )
-UNCERTAIN: tuple[Metric, ...] = (box_ece, box_nll, sharpness, uncertainty_variance, box_aurc, box_ause)
+UNCERTAIN: tuple[Metric, ...] = (
+    *(box_ece_interval, box_ece, box_nll),
+    *(sharpness, uncertainty_variance, box_aurc, box_ause),
+)
 """The metrics that need a variance, in the order of tables."""
 BOX_METRICS: tuple[Metric, ...] = (iou, mae, diou, iou_at_50, *UNCERTAIN)
 """The metrics of boxes, in the order of tables."""

@@ -11,6 +11,7 @@ ADDED = (
     *("fpr95_out", "fpr95_right", "fpr95_wrong"),
     *("relative_change_perfect", "stream_change", "stream_change_perfect"),
     *("interpretation_chance", "interpretation_masked", "interpretation_place"),
+    "box_ece_interval",
 )
 """Metrics that tables of earlier versions do not have."""
 _BY_PROTOCOL: dict[str, tuple[Metric, ...]] = {}

@@ -13,8 +13,8 @@ from roadworthy.selftest.items import Item, Values
 
 KIND = "metrics"
 BOX_METRICS = (
-    *("iou", "mae", "diou", "iou_at_50", "box_ece", "box_nll", "sharpness", "uncertainty_variance"),
-    *("box_aurc", "box_ause"),
+    *("iou", "mae", "diou", "iou_at_50", "box_ece_interval", "box_ece", "box_nll"),
+    *("sharpness", "uncertainty_variance", "box_aurc", "box_ause"),
 )
 SEPARATION = {
     "ood": ("auroc", "aupr_in", "aupr_out", "fpr95_in", "fpr95_out"),

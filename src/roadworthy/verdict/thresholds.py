@@ -41,7 +41,10 @@ def threshold_remark(criterion: Criterion, measured: Metric, values: Range, *, o
     'at_least 0 cannot fail: no accuracy is below 0'
     >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=1), accuracy, (0, 1))
     'at_least 1 cannot pass: with finitely many objects the lower bound of accuracy stays below 1'
-    """
+    >>> from roadworthy.metrics.boxes import box_ece
+    >>> threshold_remark(Criterion(id="A", metric="box_ece", at_most=0.2), box_ece, (0, 0.45))
+    'at_most 0.2 cannot fail a model whose errors go to both sides equally often, however wrong the uncertainty is that it states: box_ece is at most 0.2 there; box_ece_interval can'
+    """  # noqa: E501
     worst, best = values if criterion.sign > 0 else values[::-1]
     limit, metric = _limit(criterion), criterion.figure
     beyond, side = ("below", "lower") if criterion.sign > 0 else ("above", "upper")
@@ -53,6 +56,9 @@ def threshold_remark(criterion: Criterion, measured: Metric, values: Range, *, o
     if higher is not None and higher != (criterion.sign > 0):
         better, other = ("higher", "at_least") if higher else ("lower", "at_most")
         return f"{limit} accepts the worse models, since a {better} {metric} is better: did you mean {other}?"
+    ceiling = (measured.drop_of or measured).ceiling
+    if ceiling and criterion.sign < 0 and criterion.threshold >= ceiling.value:
+        return f"{limit} cannot fail {ceiling.of}: {metric} is at most {ceiling.value:g} there; {ceiling.instead} can"
     return ""
 
 

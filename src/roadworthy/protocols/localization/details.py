@@ -18,6 +18,7 @@ from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers, reliability
+from roadworthy.metrics.box_uncertainty import COORDINATES
 from roadworthy.metrics.boxes import box_reliability, iou, mae
 from roadworthy.metrics.sparsification import sparsification
 from roadworthy.models.perception import search
@@ -174,8 +175,11 @@ def _first_answers(of_set: StoredSet, view: View) -> Answers:
     return view.answers(of_set.readouts[0].answers, of_set.probabilities()[0] if view.merge else None)
 
 
-def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
-    """What models promise and keep, in the first repeat: bins of confidence, and levels of intervals of boxes."""
+def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf, by_coordinate: bool) -> Rows:
+    """What models promise and keep, in the first repeat: bins of confidence, and levels of quantiles of boxes.
+
+    Of boxes coordinate by coordinate; in a run of an earlier version the mean of the four, which hides bias.
+    """
     for key, cell in cells.items():
         if key.view != ALL:
             continue
@@ -185,13 +189,16 @@ def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
             bins = reliability(answers)
             for index in range(len(bins.count)):
                 promised = {"expected": float(bins.confidence[index]), "observed": float(bins.accuracy[index])}
-                yield {**where, "task": CLASSES, "bin": index, **promised, "count": int(bins.count[index])}
+                count = int(bins.count[index])
+                yield {**where, "task": CLASSES, "coordinate": "", "bin": index, **promised, "count": count}
         if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
             rows = cell.tasks[BOXES].rows
             levels, observed = box_reliability(box_answers(of_set.readouts[0], rows))
-            for index, level in enumerate(levels):
-                kept = {"expected": float(level), "observed": float(observed[:, index].mean())}
-                yield {**where, "task": BOXES, "bin": index, **kept, "count": len(rows)}
+            lines = dict(zip(COORDINATES, observed, strict=True)) if by_coordinate else {"": observed.mean(axis=0)}
+            for coordinate, shares in lines.items():
+                for index, (level, share) in enumerate(zip(levels, shares, strict=True)):
+                    kept = {"bin": index, "expected": float(level), "observed": float(share), "count": len(rows)}
+                    yield {**where, "task": BOXES, "coordinate": coordinate, **kept}
 
 
 def sparsification_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:

@@ -110,7 +110,10 @@ class LocalizationFacts:
     cells           by (model, set, view, metric)
     repeats         values by (model, set, metric), one for each training
     sizes           bins by (model, set, size or distance)
-    reliability     by (model, set, task): expected, observed and count;  sparsification: kept, error and oracle
+    reliability     of classes, by (model, set, task): expected, observed and count;  sparsification, of both tasks:
+                    kept, error and oracle
+    coordinates     of boxes, by (model, set, coordinate): expected, observed and count; a run of an earlier version has
+                    the mean of the four alone, whose coordinate is empty
     searches        trials by (model, task);  timing: rows by model
     undertrained    models with a network below its floor
     """
@@ -121,6 +124,7 @@ class LocalizationFacts:
     repeats: Mapping[tuple[str, str, str], tuple[float, ...]] = field(default_factory=dict)
     sizes: Mapping[tuple[str, str, str], tuple[SizeBin, ...]] = field(default_factory=dict)
     reliability: Mapping[tuple[str, str, str], Curve] = field(default_factory=dict)
+    coordinates: Mapping[tuple[str, str, str], Curve] = field(default_factory=dict)
     sparsification: Mapping[tuple[str, str, str], Curve] = field(default_factory=dict)
     searches: Mapping[tuple[str, str], tuple[Row, ...]] = field(default_factory=dict)
     timing: Mapping[str, Row] = field(default_factory=dict)
@@ -249,7 +253,7 @@ class LocalizationFacts:
     @cached_property
     def detailed(self) -> tuple[tuple[str, ImageSet], ...]:
         """What a reader can choose where curves are shown: a network and a set."""
-        known = {key[:2] for key in (*self.reliability, *self.sparsification, *self.sizes)}
+        known = {key[:2] for key in (*self.reliability, *self.coordinates, *self.sparsification, *self.sizes)}
         return tuple(
             (family, image_set)
             for family in self.table_families
@@ -276,6 +280,7 @@ def load_localization(path: str | Path, facts: Facts) -> LocalizationFacts:
         return read_rows(run, table.name, source) if has_table(run, table.name) else []
 
     cells, repeats = rows(table_specs.CELLS), rows(table_specs.REPEATS)
+    kept = grouped((row["task"], row) for row in rows(table_specs.RELIABILITY))
     gallery = {row["set"]: Picture(media_path(run, row["media"]), row["images"]) for row in rows(table_specs.GALLERY)}
     searches = grouped(((row["model"], row["task"]), row) for row in rows(table_specs.SEARCH))
     return LocalizationFacts(
@@ -287,8 +292,9 @@ def load_localization(path: str | Path, facts: Facts) -> LocalizationFacts:
             for key, own in grouped(((row["model"], row["set"], row["metric"]), row) for row in repeats).items()
         },
         sizes=_sizes(rows(table_specs.BY_SIZE)),
-        reliability=_curves(rows(table_specs.RELIABILITY), "expected", "observed", "count"),
-        sparsification=_curves(rows(table_specs.SPARSIFICATION), "kept", "error", "oracle"),
+        reliability=_curves(kept.get(CLASSES, ()), "task", "expected", "observed", "count"),
+        coordinates=_curves(kept.get(BOXES, ()), "coordinate", "expected", "observed", "count"),
+        sparsification=_curves(rows(table_specs.SPARSIFICATION), "task", "kept", "error", "oracle"),
         searches={key: tuple(sorted(own, key=lambda row: row["trial"])) for key, own in searches.items()},
         timing={row["model"]: row for row in rows(table_specs.TIMING)},
         undertrained=facts.undertrained,
@@ -338,10 +344,13 @@ def _upper(value: float | None) -> float:
     return math.inf if math.isnan(edge) else edge
 
 
-def _curves(rows: Sequence[Row], x: str, y: str, beside: str) -> dict[tuple[str, str, str], Curve]:
-    """A line per model, set and task; points without a value are left out of it."""
+def _curves(rows: Sequence[Row], of: str, x: str, y: str, beside: str) -> dict[tuple[str, str, str], Curve]:
+    """A line per model, set and what the column `of` says; points without a value are left out of it."""
     points = grouped(
-        ((row["model"], row["set"], row["task"]), (number_of(row[x]), number_of(row[y]), number_of(row[beside])))
+        (
+            (row["model"], row["set"], row.get(of) or ""),
+            (number_of(row[x]), number_of(row[y]), number_of(row[beside])),
+        )
         for row in rows
     )
     curves = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roadworthy.metrics import Metric
+from roadworthy.metrics.box_uncertainty import COORDINATES
 from roadworthy.protocols.localization.facts import Curve, ImageSet, LocalizationFacts, Network
 from roadworthy.protocols.localization.names import BOXES, CLASSES, DISTANCE, SIZE, TEST
 from roadworthy.protocols.localization.words import QUALITY, bin_label, method_label, quantity, set_label
@@ -15,13 +16,17 @@ from roadworthy.report.drawing import MUTED, VALUE_AXIS, Charts, View, look, pla
 from roadworthy.report.reading import number_of
 from roadworthy.statistics import Estimate
 
-ID_METRICS = {CLASSES: ("accuracy", "ece", "brier"), BOXES: ("iou", "mae", "box_ece")}
+ID_METRICS = {CLASSES: ("accuracy", "ece", "brier"), BOXES: ("iou", "mae", "box_ece_interval", "box_ece")}
 """What networks and methods are compared by on ID data."""
-SHIFT_METRICS = {CLASSES: ("accuracy", "ece"), BOXES: ("iou", "box_ece")}
+SHIFT_METRICS = {CLASSES: ("accuracy", "ece"), BOXES: ("iou", "box_ece_interval", "box_ece")}
 """What they are compared by under shift."""
 ROOM = 0.7
 """The share of the distance between two names that their marks take."""
 MANY_NAMES = 5
+COORDINATE_LABELS = dict(
+    zip(COORDINATES, ("x0, left edge", "y0, top edge", "x1, right edge", "y1, bottom edge"), strict=True)
+)
+MEAN_LINE = "mean of the four, in which errors of opposite sign cancel (a run of an earlier version)"
 TRIAL_COLOURS = ((0.0, "#c6dbef"), (1.0, "#08306b"))
 
 
@@ -56,14 +61,18 @@ def charts(test: LocalizationFacts) -> Charts:
 def _details(test: LocalizationFacts) -> Charts:
     """The curves of a network on a set, by the method: what is promised, what is kept, and the size of objects."""
     made: Charts = {}
+    if test.reliability:
+        made["detail-reliability"] = [reliability(test, *chosen) for chosen in test.detailed]
     for task in test.tasks:
-        if any(key[2] == task for key in test.reliability):
-            made[f"detail-reliability-{task}"] = [reliability(test, *chosen, task) for chosen in test.detailed]
         if any(key[2] == task for key in test.sparsification):
             made[f"detail-kept-{task}"] = [sparsified(test, *chosen, task) for chosen in test.detailed]
     for by in (SIZE, DISTANCE):
         if any(key[2] == by for key in test.sizes):
             made[f"detail-{by}"] = [by_size(test, *chosen, by) for chosen in test.detailed]
+    drawn = {key[0] for key in test.coordinates}
+    for index, method in enumerate(test.methods):
+        if any(network.method == method and network.name in drawn for network in test.networks):
+            made[f"detail-coordinates-{index}"] = [by_coordinate(test, *chosen, method) for chosen in test.detailed]
     return made
 
 
@@ -158,17 +167,31 @@ def networks_under_shift(test: LocalizationFacts, task: str, metric: Metric) -> 
     return marks_by_name(metric, [set_label(own, task) for own in sets], series, height=340)
 
 
-def reliability(test: LocalizationFacts, family: str, image_set: ImageSet, task: str) -> View:
-    """What models promise (across) and keep (up); the dashed line is where they are as sure as they may be."""
-    words = {
-        CLASSES: ("mean confidence of the bin", "accuracy in the bin", "confidence %{x:.2f}, right %{y:.2f}"),
-        BOXES: ("predicted quantile", "share of true coordinates below", "quantile %{x:.1f}, below it %{y:.2f}"),
-    }
-    across, up, hover = words[task]
-    lines = _lines(test, family, image_set, task, test.reliability, hover)
+def reliability(test: LocalizationFacts, family: str, image_set: ImageSet) -> View:
+    """Confidence (across) and accuracy (up), a line for each method; on the dashed line they are equal."""
+    hover = "confidence %{x:.2f}, right %{y:.2f}"
+    lines = _lines(test, family, image_set, CLASSES, test.reliability, hover)
+    layout = _reliability_layout("mean confidence of the bin", "accuracy in the bin")
+    return _or_empty(drawing.view(_chosen(family, image_set), lines, layout), _lacks(test, family, CLASSES))
+
+
+def by_coordinate(test: LocalizationFacts, family: str, image_set: ImageSet, method: str) -> View:
+    """Predicted quantiles (across) and the share of true coordinates below (up), a line for each coordinate."""
+    network, lines = test.variant(family, method, BOXES), []
+    for index, (coordinate, label) in enumerate((COORDINATE_LABELS | {"": MEAN_LINE}).items()):
+        curve = test.coordinates.get((network.name, image_set.name, coordinate)) if network else None
+        if curve is not None:
+            line = _line(curve.x, curve.y, index, "quantile %{x:.1f}, below it %{y:.2f}")
+            lines.append(line | {"name": label})
+    layout = _reliability_layout("predicted quantile", "share of true coordinates below")
+    lacks = "no values here" if network else f"{text(family)} has no {text(method_label(method))} for boxes"
+    return _or_empty(drawing.view(_chosen(family, image_set), lines, layout), lacks)
+
+
+def _reliability_layout(across: str, up: str) -> dict[str, Any]:
     layout = _square_layout(across, up) | {"shapes": [_diagonal()]}
     layout["xaxis"]["range"] = layout["yaxis"]["range"] = [-0.03, 1.03]
-    return _or_empty(drawing.view(_chosen(family, image_set), lines, layout), _lacks(test, family, task))
+    return layout
 
 
 def sparsified(test: LocalizationFacts, family: str, image_set: ImageSet, task: str) -> View:
@@ -200,13 +223,19 @@ def _lines(
         curve = curves.get((network.name, image_set.name, task))
         if curve is None:
             continue
-        colour, symbol = look(test.methods.index(network.method))
-        line: dict[str, Any] = {"type": "scatter", "mode": "lines+markers" if dash == "solid" else "lines"}
-        line |= {"x": [plain(value) for value in curve.x], "y": [plain(value) for value in height_of(curve)]}
-        line |= {"line": {"color": colour, "width": 1.8, "dash": dash}, "name": text(network.method_label)}
-        line |= {"marker": {"color": colour, "symbol": symbol, "size": 5}, "cliponaxis": False}
-        lines.append(line | {"hovertemplate": f"<b>%{{fullData.name}}</b><br>{hover}<extra></extra>"})
+        line = _line(curve.x, height_of(curve), test.methods.index(network.method), hover, dash)
+        lines.append(line | {"name": text(network.method_label)})
     return lines
+
+
+def _line(across: Sequence[float], up: Sequence[float], index: int, hover: str, dash: str = "solid") -> dict[str, Any]:
+    """A line in the colour and with the marks of an index; a dashed one has no marks."""
+    colour, symbol = look(index)
+    line: dict[str, Any] = {"type": "scatter", "mode": "lines+markers" if dash == "solid" else "lines"}
+    line |= {"x": [plain(value) for value in across], "y": [plain(value) for value in up], "cliponaxis": False}
+    line |= {"line": {"color": colour, "width": 1.8, "dash": dash}}
+    line |= {"marker": {"color": colour, "symbol": symbol, "size": 5}}
+    return line | {"hovertemplate": f"<b>%{{fullData.name}}</b><br>{hover}<extra></extra>"}
 
 
 def by_size(test: LocalizationFacts, family: str, image_set: ImageSet, by: str) -> View:

@@ -14,7 +14,7 @@ from roadworthy.report.page import Page
 from roadworthy.report.reading import number_of
 from roadworthy.report.words import plural, setting_text
 
-TABLE_METRICS = {CLASSES: ("accuracy", "ece", "brier"), BOXES: ("iou", "box_ece", "box_nll")}
+TABLE_METRICS = {CLASSES: ("accuracy", "ece", "brier"), BOXES: ("iou", "box_ece_interval", "box_ece", "box_nll")}
 """The blocks of the tables by set."""
 SEED_METRICS = {CLASSES: ("accuracy", "ece"), BOXES: ("iou", "mae")}
 """What is shown of several trainings."""
@@ -54,6 +54,7 @@ def _context(test: LocalizationFacts) -> dict[str, Any]:
         "table_metrics": {task: [m for m in TABLE_METRICS[task] if has_metric(test, m)] for task in test.tasks},
         "best_cells": best_cells(test),
         "method_labels": [words.method_label(method) for method in test.methods],
+        "coordinate_labels": figures.COORDINATE_LABELS.values(),
         "detail_labels": [f"{family}, {image_set.label}" for family, image_set in test.detailed],
         "first_detail": max(range(len(test.detailed)), key=lambda index: _curve_count(test, index), default=0),
         "search_labels": [f"{model}, {task}" for model, task in test.searches],
@@ -71,7 +72,7 @@ def _curve_count(test: LocalizationFacts, index: int) -> int:
     """How many curves of its uncertainty a network has on a set that a reader can choose."""
     family, image_set = test.detailed[index]
     members = {network.name for network in test.networks if network.family == family}
-    curves = (*test.reliability, *test.sparsification, *test.sizes)
+    curves = (*test.reliability, *test.coordinates, *test.sparsification, *test.sizes)
     return sum(key[0] in members and key[1] == image_set.name for key in curves)
 
 

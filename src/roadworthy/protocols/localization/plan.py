@@ -85,6 +85,7 @@ class Localization(base.Protocol):
             size=list(bench.data.size),
             views=[*settings.views],
             hull_truth=settings.hull_truth,
+            by_coordinate=True,
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
         )
         for key in cell_keys(context):

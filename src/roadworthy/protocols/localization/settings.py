@@ -161,6 +161,7 @@ class Context(Strict):
 
     size        (height, width) of the images;  networks: hashes of the artifacts that each model is made of
     views       names of the further views;  hull_truth: whether criteria may judge boxes by hulls of turned ones
+    by_coordinate  whether the reliability of boxes is told coordinate by coordinate, as earlier versions did not
     """
 
     models: dict[str, ModelNote]
@@ -168,4 +169,5 @@ class Context(Strict):
     size: list[int]
     views: list[str] = []
     hull_truth: bool = False
+    by_coordinate: bool = False
     networks: dict[str, list[str]] = {}

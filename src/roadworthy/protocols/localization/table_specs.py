@@ -51,9 +51,11 @@ BY_SIZE = TableSpec(
 RELIABILITY = TableSpec(
     f"{NAME}_reliability",
     "What one model promised and kept on one set: of classes, mean confidence and accuracy in one bin of confidence; "
-    "of boxes, the level of a one-sided interval and the share of true coordinates in it, all four taken together.",
-    key=("model", "set", "task", "bin"),
-    columns=(*MODEL, "set", "task", "bin", "expected", "observed", "count"),
+    "of boxes, the level of a one-sided interval and the share of the true values of one `coordinate` (x0, y0, x1, y1) "
+    "in it.",
+    key=("model", "set", "task", "coordinate", "bin"),
+    columns=(*MODEL, "set", "task", "coordinate", "bin", "expected", "observed", "count"),
+    added_later=("coordinate",),
 )
 SPARSIFICATION = TableSpec(
     f"{NAME}_sparsification",

@@ -188,7 +188,9 @@ class Evidence(base.Evidence):
             table_specs.BY_SIZE: details.size_rows(
                 self.cells, self.stored, self.images, min(self.context.size), distances
             ),
-            table_specs.RELIABILITY: details.reliability_rows(self.cells, self.stored, self._view),
+            table_specs.RELIABILITY: details.reliability_rows(
+                self.cells, self.stored, self._view, self.context.by_coordinate
+            ),
             table_specs.SPARSIFICATION: details.sparsification_rows(self.cells, self.stored, self._view),
         }
         if trials := [*details.search_rows(self.context, self._artifact)]:

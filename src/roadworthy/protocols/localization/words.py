@@ -20,7 +20,7 @@ from roadworthy.statistics.estimates import no_estimate
 
 QUALITY = {CLASSES: "accuracy", BOXES: "iou"}
 """How good the answers of a task are."""
-CALIBRATION = {CLASSES: "ece", BOXES: "box_ece"}
+CALIBRATION = {CLASSES: "ece", BOXES: "box_ece_interval"}
 """How well a model knows how sure it is, by task."""
 TASK_LABELS = {CLASSES: "Classes", BOXES: "Boxes"}
 TRUTH_LABELS = {MASK: "masks", "box": "annotated boxes", HULL: "hulls of turned boxes", "": "none"}
