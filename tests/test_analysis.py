@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,10 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.protocols.repeat_analysis.analysis import Networks, analyse
+from roadworthy.protocols.repeat_analysis.analysis import Networks, analyse, networks_of
+from roadworthy.stored import open_run
 
+GOLDEN = Path(__file__).parent / "golden"
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
 
 
@@ -149,7 +152,15 @@ def test_models_are_compared_by_one_value_per_repeat(tables: dict[str, pd.DataFr
     assert pair["p"] == pytest.approx(stats.ttest_rel(means["baseline"], means["mc_dropout"]).pvalue)
     omnibus = tables["anova_classification"].query("metric == 'accuracy' and form == 'by repeat' and factor == 'model'")
     assert omnibus["p"].item() == pytest.approx(pair["p"]), "of two models the analysis of variance is the same test"
-    assert by_repeat(tables, "classification", "model*shift")["notes"].str.contains("10 pairs that differ in model").all()
+    assert (
+        by_repeat(tables, "classification", "model*shift")["notes"].str.contains("10 pairs that differ in model").all()
+    )
+
+
+def few(count: int) -> pd.DataFrame:
+    """Repeats of two classifiers under three shifts at two levels, and undisturbed."""
+    rows = repeats(count=count).query("metric == 'accuracy' and level < 3")
+    return rows[rows["shift"].isin(["none", "noise", "grey", "snow"])]
 
 
 def trained(**per_repeat: tuple[bool, str]) -> dict[str, dict[str, Networks]]:
@@ -158,10 +169,10 @@ def trained(**per_repeat: tuple[bool, str]) -> dict[str, dict[str, Networks]]:
 
 def test_models_whose_repeats_share_nothing_are_compared_by_welch() -> None:
     """Undisturbed images, networks of their own: nothing joins the values of one repeat but its number."""
-    rows = {"classification_repeats": repeats(count=5)}
+    rows = {"classification_repeats": few(5)}
     networks = trained(baseline=(True, "b"), mc_dropout=(True, "m"))
     pairs = by_repeat(analyse(rows, PROTOCOLS, networks), "transformed", "model*transformed").set_index(["a", "b"])
-    clean = repeats(count=5).query("metric == 'accuracy' and shift == 'none'").groupby("model")["value"].apply(list)
+    clean = few(5).query("shift == 'none'").groupby("model")["value"].apply(list)
     assert pairs.loc[("baseline, no", "mc_dropout, no"), "test"] == "Welch"
     expected = stats.ttest_ind(*clean, equal_var=False)
     assert pairs.loc[("baseline, no", "mc_dropout, no"), "df"] == pytest.approx(expected.df)
@@ -173,7 +184,7 @@ def test_models_whose_repeats_share_nothing_are_compared_by_welch() -> None:
 
 
 def test_one_network_is_not_compared_with_a_classifier_that_is_trained_anew() -> None:
-    rows = repeats(count=4)
+    rows = few(4)
     rows = rows[~((rows["model"] == "baseline") & (rows["shift"] == "none") & (rows["repeat"] > 0))]
     found = analyse({"classification_repeats": rows}, PROTOCOLS, trained(baseline=(False, "b"), mc_dropout=(True, "m")))
     (pair,) = by_repeat(found, "classification", "model").to_dict("records")
@@ -185,12 +196,14 @@ def test_one_network_is_not_compared_with_a_classifier_that_is_trained_anew() ->
     }
     assert table.loc["model*shift", "reason"] == pair["reason"]
     pairs = by_repeat(found, "transformed", "model*transformed").set_index(["a", "b"])
-    assert pairs.loc[("baseline, yes", "baseline, no"), "df"] == 3, "the clean answers of one network stand for each repeat"
+    assert pairs.loc[("baseline, yes", "baseline, no"), "df"] == 3, (
+        "the clean answers of one network stand for each repeat"
+    )
     assert pairs.loc[("baseline, no", "mc_dropout, yes"), "reason"] == pair["reason"]
 
 
 def test_two_networks_are_compared_over_draws_of_the_disturbance() -> None:
-    rows = repeats(count=4)
+    rows = few(4)
     rows = rows[(rows["shift"] != "none") | (rows["repeat"] == 0)]
     networks = trained(baseline=(False, "b"), mc_dropout=(False, "m"))
     found = analyse({"classification_repeats": rows}, PROTOCOLS, networks)
@@ -200,4 +213,18 @@ def test_two_networks_are_compared_over_draws_of_the_disturbance() -> None:
     table = found["anova_transformed"].query("metric == 'accuracy' and form == 'by repeat'").set_index("factor")
     assert table["df_error"].to_dict() == pytest.approx({"model": 3, "transformed": 3, "model*transformed": 3})
     total = found["anova_transformed"].query("metric == 'accuracy' and form == 'thesis' and factor == 'Total'")["df"]
-    assert total.item() == 2 * 50 * 4 + 2 - 1, "the thesis's form counts clean runs as they are stored"
+    assert total.item() == 2 * 6 * 4 + 2 - 1, "the thesis's form counts clean runs as they are stored"
+
+
+def test_networks_are_known_from_the_record_of_a_run() -> None:
+    """A model that answers undisturbed images again, in another repeat, is another network there."""
+    record = open_run(GOLDEN / "schema1" / "ood").record
+    assert networks_of(record) == {"": {"net": Networks(False, frozenset())}}
+    (source,) = record.protocols["ood"].sources.values()
+    clean = next(a.case for a in source.cases if record.cases[a.case].stimulus.name == "none" and not a.labels)
+    again = record.cases[clean].model_copy(deep=True)
+    again.stimulus.repeat = 1
+    record.cases["again"] = again
+    source.cases.append(source.cases[0].model_copy(update={"case": "again"}))
+    record.sources[""].models["net"].artifacts.append("f00")
+    assert networks_of(record) == {"": {"net": Networks(True, frozenset({"f00"}))}}

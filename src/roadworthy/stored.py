@@ -388,7 +388,9 @@ def _tables(evidence: Mapping[str, Evidence], record: RunRecord) -> dict[str, pd
 
 def derived_tables(tables: Mapping[str, pd.DataFrame], record: RunRecord) -> dict[str, pd.DataFrame]:
     """Tables made from those of protocols: analyses over repeats, and what answers the questions of the study."""
-    return analyse(tables, record.protocols, networks_of(record)) | answer_tables(tables, record.protocols, record.questions)
+    return analyse(tables, record.protocols, networks_of(record)) | answer_tables(
+        tables, record.protocols, record.questions
+    )
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

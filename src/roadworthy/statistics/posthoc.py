@@ -194,7 +194,9 @@ def repeated_posthoc(
         error = np.where(tested, np.sqrt(variance), np.nan)
         p = 2 * stdtr(df, -np.abs(difference) / error)
     own = term.index(own_family) if own_family in term and len(term) > 1 else -1
-    differ = np.array([[a != b for a, b in zip(cells[i], cells[j], strict=True)] for i, j in zip(first, second, strict=True)])
+    differ = np.array(
+        [[a != b for a, b in zip(cells[i], cells[j], strict=True)] for i, j in zip(first, second, strict=True)]
+    )
     in_own = differ[:, own] & (differ.sum(axis=1) == 1) if own >= 0 else np.zeros(len(first), dtype=bool)
     adjusted, half = np.full(len(p), np.nan), np.full(len(p), np.nan)
     for family, words in ((in_own, f"pairs that differ in {own_family} alone"), (~in_own, "pairs")):

@@ -85,7 +85,8 @@ def networks_of(record: RunRecord) -> dict[str, dict[str, Networks]]:
     per_repeat = {key[:2] for key, own in repeats.items() if len(set(own)) > 1}
     return {
         source: {
-            name: Networks((source, name) in per_repeat, frozenset(model.artifacts)) for name, model in own.models.items()
+            name: Networks((source, name) in per_repeat, frozenset(model.artifacts))
+            for name, model in own.models.items()
         }
         for source, own in record.sources.items()
     }
