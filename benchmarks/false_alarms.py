@@ -218,7 +218,7 @@ def replicated_p_values(values: Floats) -> tuple[Floats, Floats, Floats]:
 
     Of two levels Tukey's comparison has the p of the first form, that of Games and Howell the p of the last.
     """
-    runs, repeats, _, cells = values.shape
+    repeats, cells = values.shape[1], values.shape[3]
     means, variances = values.mean(axis=1), values.var(axis=1, ddof=1)
     difference = (means[:, 0] - means[:, 1]).mean(axis=1)
     squares = variances.sum(axis=(1, 2)) * (repeats - 1)
@@ -256,7 +256,7 @@ def called_different(values: Floats) -> dict[str, float]:
 
 
 def with_difference(values: Floats, name: str, size: float) -> Floats:
-    """The values where classifier b, the first shift, or classifier b under the first shift alone is worse by `size`."""
+    """The values where classifier b, the first shift, or classifier b under the first shift is worse by `size`."""
     worse = values.copy()
     if name in ("pairs of shifts", "shifts"):
         worse[..., 0] -= size

@@ -1,6 +1,6 @@
-"""Tests that the report or the pages recommend, on equal models: how often they find a difference, and what they find.
+"""Tests that the report or the pages recommend: how often they find a difference of equal models, or a real one.
 
-`benchmarks/false_alarms.py` draws the models; here it is checked that it computes what is shipped, and what comes of it.
+`benchmarks/false_alarms.py` draws the models; here it is checked that it computes what is shipped.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from roadworthy.protocols.changes import by_mcnemar
 from roadworthy.statistics import (
-    WELCH,
     anova,
     games_howell,
     holm,
+    mean_interval,
     posthoc,
     repeated_anova,
     repeated_posthoc,
     robust_anova,
+    sign_flip_p,
 )
+from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics.posthoc import WELCH
 
 RECOMMENDED = ("classifiers", "classifiers, Welch", "shift by shift", "interaction")
 REPLICATED = ("anova, Tukey", "anova, block", "robust, Games-Howell")
@@ -149,6 +153,29 @@ def test_networks_that_are_trained_anew_are_rarely_told_apart(simulation: Any) -
 @pytest.mark.slow
 def test_five_hundred_pairs_of_trained_networks_are_rarely_told_apart(simulation: Any) -> None:
     checked_networks(simulation, 500, 10, seed=1)
+
+
+def changed(sums: list[int], frames: int = 4) -> PairedChange:
+    """The change of two models on objects of so many frames: each object gains so many right answers."""
+    after = np.concatenate([np.arange(frames) < max(own, 0) for own in sums])
+    before = np.concatenate([np.arange(frames) < max(-own, 0) for own in sums])
+    groups = np.repeat(np.arange(len(sums)), frames)
+    return by_mcnemar(PairedChange("fog", 1, "accuracy"), before, after, groups)
+
+
+def test_p_of_a_change_is_the_larger_one_of_flips_and_interval() -> None:
+    sums = [4, 4, 4] + [1] * 12 + [0] * 20
+    unlike = changed(sums)
+    flips = sign_flip_p(sum(sums), sums)
+    assert unlike.method == "sign flips and interval by group"
+    assert unlike.p >= flips
+    assert (unlike.p < 0.05) == (unlike.lo > 0)
+    values = np.concatenate([np.arange(4) < own for own in sums]).astype(float)
+    assert mean_interval(values, np.repeat(range(35), 4), -1, 1, 1 - unlike.p).lo == pytest.approx(0, abs=1e-3)
+    for odd in ([1, 1, -1], [1] * 11 + [-1] * 10, [3, -2] * 7 + [-7 + 1]):
+        assert changed([int(np.clip(own, -4, 4)) for own in odd]).p <= 1, "whatever rounding makes of a p of 1"
+    single = changed([1] * 6 + [0] * 3, frames=1)
+    assert (single.p, single.method) == (pytest.approx(2 / 2**6), "McNemar, exact binomial")
 
 
 def test_compare_does_not_take_another_way_to_fail_for_a_loss(simulation: Any) -> None:

@@ -15,7 +15,6 @@ from scipy import stats
 
 from designs import THESIS, grid, thesis_accuracy, warpbreaks
 from roadworthy.statistics import (
-    WELCH,
     comparison_half_widths,
     games_howell,
     grouping_letters,
@@ -25,6 +24,7 @@ from roadworthy.statistics import (
     range_tail,
     repeated_posthoc,
 )
+from roadworthy.statistics.posthoc import WELCH
 
 
 def groups_of(*samples: list[float]) -> pd.DataFrame:
@@ -320,12 +320,12 @@ def test_few_repeats_say_what_they_can_find():
     (note,) = by_repeat_of(frame, "a").notes
     first, last = (stats.t.isf(0.025 / pairs, 2) for pairs in (45, 1))
     assert note == (
-        f"45 pairs, 2 degrees of freedom each: the first difference counts from {first:.1f} standard errors, the last "
-        f"from {last:.1f} on; without taking differences for normally distributed no p could be below .25"
+        f"pairs: 45 with 2 degrees of freedom each, the first difference counts from {first:.1f} standard errors, "
+        f"the last from {last:.1f} standard errors; without taking differences for normal no p could be below .25"
     )
     (note,) = by_repeat_of(frame[frame["a"] < 2], "a", relation=lambda _one, _other: WELCH).notes
-    assert note.startswith("1 pair, ")
-    assert "normally" not in note
+    assert note.startswith("pairs: 1 with ")
+    assert "normal" not in note
 
 
 def test_what_has_no_test_by_repeat_says_why():

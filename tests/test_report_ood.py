@@ -428,7 +428,7 @@ def test_the_report_leads_with_what_takes_the_repeat_for_the_unit(tested: Path) 
     html, text = render(tested), words_of(tested)
     assert html.index("repeated measures by repeat") < html.index("which take every condition for evidence of its own")
     assert "They speak of these test images alone" in text
-    assert "degrees of freedom each: the first difference counts from" in html
+    assert "degrees of freedom each, the first difference counts from" in html
     assert not any(
         words in text for words in ("trust the form", "is the one to trust", "are sufficient", "All forms agree")
     )
@@ -456,7 +456,7 @@ def test_models_are_compared_condition_by_condition(tested: Path) -> None:
     question = differences_of(tested).questions[1]
     pairs = {(p.condition, p.method): p for p in question.pairs if p.metric == "accuracy"}
     assert {condition for condition, _ in pairs} == {"all together", "fog", "rain", "level 1", "level 2"}
-    assert [pair.method for pair in question.pairs][0] == "by repeat"
+    assert question.pairs[0].method == "by repeat"
     for method in ("by repeat", "Tukey-Kramer, conditions as replicates"):
         fog = pairs["fog", method]
         assert (fog.one, fog.other) == ("a", "b b")

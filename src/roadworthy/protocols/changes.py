@@ -25,6 +25,8 @@ SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 P_STEPS = 14
 """How closely p by an interval is looked for: to .2 % at p of 1e-12, to less where p is larger."""
+NEARLY_1 = 1 - 1e-6
+"""A p of sign flips above this is 1 but for rounding: no interval has a confidence of 0."""
 FLIPS_AND_INTERVAL = "sign flips and interval by group"
 OTHER_IMAGES = "other images: they cannot be paired"
 SAME_CASES = "the same cases: nothing is estimated"
@@ -119,7 +121,7 @@ def by_flips(change: PairedChange, flips_p: float, interval: Callable[[float], E
     the other on single images, they find a difference of means that is none; the interval does not.
     """
     change = replace(change, method=FLIPS_AND_INTERVAL, p=flips_p)
-    if math.isnan(flips_p) or flips_p >= 1:
+    if math.isnan(flips_p) or flips_p > NEARLY_1:
         return change
 
     def bounds(confidence: float) -> tuple[float, float]:

@@ -23,8 +23,6 @@ from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups, mean_interval, proportion_interval, wilson
 from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
 from roadworthy.statistics.posthoc import (
-    PAIRED,
-    WELCH,
     Comparison,
     comparison_half_widths,
     games_howell,
@@ -35,8 +33,6 @@ from roadworthy.statistics.posthoc import (
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
 
 __all__ = [
-    "PAIRED",
-    "WELCH",
     "AnovaTable",
     "Comparison",
     "CriticalDifference",

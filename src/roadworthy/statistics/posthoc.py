@@ -178,11 +178,9 @@ def repeated_posthoc(
     if len(keep) < 2:
         raise ValueError(f"fewer than two levels of {name_of(term)} can be compared by {response}: {'; '.join(notes)}")
     cells, values, counts = [every[index] for index in keep], values[:, keep], counts[keep]
-    if (counts < len(values)).any():
-        notes.append(
-            f"{int((counts < len(values)).sum())} of {len(keep)} levels of {name_of(term)} have all their cells in some "
-            f"{unit}s only"
-        )
+    partly = int((counts < len(values)).sum())
+    if partly:
+        notes.append(f"{partly} of {len(keep)} levels of {name_of(term)} have all their cells in some {unit}s only")
     first, second = np.triu_indices(len(keep), 1)
     tests = np.array([relation(cells[i], cells[j]) for i, j in zip(first, second, strict=True)])
     difference, variance, df = _unit_differences(values, first, second, tests == WELCH)
@@ -193,11 +191,8 @@ def repeated_posthoc(
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(tested, np.sqrt(variance), np.nan)
         p = 2 * stdtr(df, -np.abs(difference) / error)
-    own = term.index(own_family) if own_family in term and len(term) > 1 else -1
-    differ = np.array(
-        [[a != b for a, b in zip(cells[i], cells[j], strict=True)] for i, j in zip(first, second, strict=True)]
-    )
-    in_own = differ[:, own] & (differ.sum(axis=1) == 1) if own >= 0 else np.zeros(len(first), dtype=bool)
+    rest = [tuple(level for level, factor in zip(cell, term, strict=True) if factor != own_family) for cell in cells]
+    in_own = np.array([len(term) > 1 and rest[i] == rest[j] for i, j in zip(first, second, strict=True)])
     adjusted, half = np.full(len(p), np.nan), np.full(len(p), np.nan)
     for family, words in ((in_own, f"pairs that differ in {own_family} alone"), (~in_own, "pairs")):
         members = family & tested
@@ -391,11 +386,9 @@ def _needed(df: Floats, paired: bool, alpha: float, family: str) -> str:
     A t test has no least p. That of the signs of U paired differences has, 2 / 2^U: it does not take them for normal.
     """
     typical, pairs = float(np.median(df)), len(df)
-    first, last = (float(-stdtrit(typical, alpha / 2 / count)) for count in (pairs, 1))
-    size = f"{last:.1f} standard errors" if pairs == 1 else f"{first:.1f} standard errors, the last from {last:.1f} on"
-    least = f"{min(2.0**-typical, 1.0):.2g}".removeprefix("0")
-    return (
-        f"{pairs} {family if pairs > 1 else family.replace('pairs that differ', 'pair that differs', 1).removesuffix('s')}, "
-        f"{typical:.3g} degrees of freedom each: the first difference counts from {size}"
-        + (f"; without taking differences for normally distributed no p could be below {least}" if paired else "")
-    )
+    first, last = (f"{-stdtrit(typical, alpha / 2 / count):.1f} standard errors" for count in (pairs, 1))
+    counts = f"the difference counts from {last}"
+    if pairs > 1:
+        counts = f"the first difference counts from {first}, the last from {last}"
+    least = f"; without taking differences for normal no p could be below {2.0**-typical:.2g}" if paired else ""
+    return f"{family}: {pairs} with {typical:.3g} degrees of freedom each, {counts}{least.replace(' 0.', ' .')}"

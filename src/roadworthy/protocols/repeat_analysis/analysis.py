@@ -24,8 +24,6 @@ from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.base import PROTOCOLS, joined
 from roadworthy.protocols.repeat_analysis.questions import BY_REPEAT, RepeatQuestion, drawn_anew
 from roadworthy.statistics import (
-    PAIRED,
-    WELCH,
     AnovaTable,
     anova,
     brown_forsythe,
@@ -35,6 +33,7 @@ from roadworthy.statistics import (
     repeated_posthoc,
     robust_anova,
 )
+from roadworthy.statistics.posthoc import PAIRED, WELCH
 
 LEAST_REPEATS = 2
 FORMS: Mapping[str, Callable[..., AnovaTable]] = {

@@ -221,7 +221,7 @@ def _equal_variances_words(equal: Row | None) -> str:
         return f"Whether the values spread alike in all cells is not known ({reason})."
     test = f"{equal['method']}, p {_p_words(p)}"
     if p < LIMIT:
-        return f"The values do not spread alike in all cells ({test}), which the first of these two forms takes for granted."
+        return f"The values do not spread alike in all cells ({test}), as the first of these forms takes for granted."
     return f"No sign that the values spread differently between cells ({test}; with few repeats it detects little)."
 
 
@@ -276,7 +276,8 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
             row["metric"],
             METHODS[row["method"]],
             level_words(other, f"{level:g}" if isinstance(level, float) else str(level)) if other else "all together",
-            *(facts.named(model) for model in models),
+            facts.named(models[0]),
+            facts.named(models[1]),
             *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),
             row["reason"] or "",
         )
