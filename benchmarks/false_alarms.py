@@ -102,7 +102,7 @@ def sign_flips_p(a: Bools, b: Bools, groups: NDArray[np.int64]) -> float:
 def compared(runs: int) -> None:
     """False alarms of `compare` over several conditions, and what it finds of a loss of 6 % in all of them."""
     print("\n| objects | right | what they share | conditions | flips | and the interval of each | `compare` |")
-    for kind, objects, right, conditions in itertools.product((OWN, UNLIKE), (50, 200), (0.9, 0.98), (1, 10)):
+    for kind, objects, right, conditions in itertools.product((OWN, UNLIKE), (50, 200), (0.9, 0.98), (10,)):
         rng = np.random.default_rng([objects, conditions, int(100 * right)])
         columns = [called_clear(rng, runs, conditions, kind, objects, right, equal) for equal in (True, False)]
         cells = " | ".join(f"{one:.0f} / {other:.0f} %" for one, other in zip(*columns, strict=True))
@@ -355,8 +355,8 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--pairs", type=int, default=2000)
     arguments = parser.parse_args()
-    paired(arguments.runs // 5)
-    compared(arguments.runs // 10)
-    others(arguments.runs)
     trained_anew(arguments.runs)
     really_trained(arguments.pairs)
+    paired(arguments.runs // 5)
+    others(arguments.runs)
+    compared(arguments.runs // 10)
