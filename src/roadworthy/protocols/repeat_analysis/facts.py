@@ -25,6 +25,7 @@ FORMS = {
     "robust": "Without equal variances",
 }
 EQUAL = "equal variances"
+ALL = "all together"
 TUKEY, GAMES_HOWELL = "Tukey-Kramer", "Games-Howell"
 METHODS = {
     BY_REPEAT: "by repeat",
@@ -272,12 +273,16 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
         level = row[f"{other}_a"] if other else ""
         if other and (level != row[f"{other}_b"] or models[0] == models[1]):
             continue
+        difference, lo, hi, p = (number_of(row[column]) for column in ("difference", "lo", "hi", "p"))
         yield ModelPair(
-            row["metric"],
-            METHODS[row["method"]],
-            level_words(other, f"{level:g}" if isinstance(level, float) else str(level)) if other else "all together",
-            facts.named(models[0]),
-            facts.named(models[1]),
-            *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),
-            row["reason"] or "",
+            metric=row["metric"],
+            method=METHODS[row["method"]],
+            condition=level_words(other, f"{level:g}" if isinstance(level, float) else str(level)) if other else ALL,
+            one=facts.named(models[0]),
+            other=facts.named(models[1]),
+            difference=difference,
+            lo=lo,
+            hi=hi,
+            p=p,
+            reason=row["reason"] or "",
         )
