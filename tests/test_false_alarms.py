@@ -134,6 +134,16 @@ def test_several_equal_classifiers_are_rarely_told_apart(simulation: Any) -> Non
             assert 100 * simulation.any_by_holm(test(means[..., first], means[..., second])).mean() <= allowed(1000)
 
 
+@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
+def test_networks_that_share_nothing_are_rarely_told_apart(simulation: Any, repeats: int) -> None:
+    """Also where one kind of network varies five times as much as the other."""
+    rng = np.random.default_rng(repeats)
+    one, other = rng.normal(size=(2, 5000, repeats))
+    for first, second in ((one, other), (one, 5 * other), (np.exp(one), np.exp(other))):
+        assert 100 * (simulation.welch_p_values(first, second) < 0.05).mean() <= MOST
+    assert 100 * (simulation.welch_p_values(one, other + 5) < 0.05).mean() > (80 if repeats > 2 else 15)
+
+
 def checked_networks(simulation: Any, pairs: int, most_repeats: int, seed: int) -> None:
     accuracies = simulation.trained_accuracies(pairs, most_repeats, seed=seed)
     for cells, repeats in itertools.product((2, 10), (3, 5, 10)):
