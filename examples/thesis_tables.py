@@ -102,7 +102,7 @@ def analysis(table: pd.DataFrame, metric: str) -> pd.DataFrame:
         line = {"Factor": factor, "d.f.": f"{row['df']:g}", "F": "", "p": "", "p, by repeat": "", "p, robust": ""}
         if pd.notna(row["f"]):
             line |= {"F": f"{row['f']:.2f}", "p": thesis_p(row["p"])}
-        for form, column in (("blocked", "p, by repeat"), ("robust", "p, robust")):
+        for form, column in (("by repeat", "p, by repeat"), ("robust", "p, robust")):
             if form in forms and factor in forms[form].index and pd.notna(p := forms[form].loc[factor, "p"]):
                 line[column] = thesis_p(p)
         rows.append(line)

@@ -225,6 +225,15 @@ def _compared() -> dict[str, Any]:
             name: [samples[i].mean() - samples[j].mean(), float(result.pvalue[i, j])] for name, (i, j) in pairs.items()
         }
 
+    by_repeat = data.groupby(["repeat", "model"])["y"].mean().unstack()
+    difference = float((by_repeat["a"] - by_repeat["b"]).mean())
+    paired, apart = (
+        stats.ttest_rel(by_repeat["a"], by_repeat["b"]),
+        stats.ttest_ind(*by_repeat.T.to_numpy(), equal_var=False),
+    )
+    units = {
+        name: [difference, float(test.df), float(test.pvalue)] for name, test in (("paired", paired), ("apart", apart))
+    }
     ranked = np.array(inputs.RANKED)
     friedman = stats.friedmanchisquare(*ranked.T)
     ranks = np.array([stats.rankdata(-row) for row in ranked]).mean(axis=0)
@@ -242,6 +251,7 @@ def _compared() -> dict[str, Any]:
         "games_howell": truth(
             compared(stats.tukey_hsd(*samples, equal_var=False)), by("scipy", "stats.tukey_hsd(equal_var=False)"), 1e-6
         ),
+        "repeated_posthoc": truth(units, by("scipy", "stats: ttest_rel, ttest_ind(equal_var=False)")),
         "critical_difference": truth(
             critical, by("scipy", "stats: friedmanchisquare, studentized_range, wilcoxon"), 1e-6
         ),

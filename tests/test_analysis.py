@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
+from scipy import stats
 
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.protocols.repeat_analysis.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import Networks, analyse, networks_of
+from roadworthy.stored import open_run
 
+GOLDEN = Path(__file__).parent / "golden"
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
 
 
@@ -84,7 +88,7 @@ def test_levels_of_transformed_sets_are_a_factor_and_no_replicates() -> None:
         assert own.loc[factor, "f"] == pytest.approx(theirs["F"], rel=1e-9)
         assert own.loc[factor, "p"] == pytest.approx(theirs["PR(>F)"], rel=1e-6, abs=1e-12)
     assert own.loc["Error", "df"] == expected.loc["Residual", "df"]
-    blocked = tables["anova_ood_levels"].query("form == 'blocked'").set_index("factor")
+    blocked = tables["anova_ood_levels"].query("form == 'by repeat'").set_index("factor")
     assert blocked.loc["model", "df_error"] == pytest.approx(6), "seven repeats, whatever the levels"
     assert {"level", "model*level"} <= set(tables["posthoc_ood_levels"]["by"])
 
@@ -108,8 +112,8 @@ def test_groups_of_levels_are_told_apart_and_equal_ones_are_not(tables: dict[str
 
 def test_each_analysis_stands_in_three_forms(tables: dict[str, pd.DataFrame]) -> None:
     table = tables["anova_classification"]
-    assert set(table["form"]) == {"thesis", "blocked", "robust", "equal variances"}
-    blocked = table.query("form == 'blocked' and metric == 'accuracy' and factor == 'model'")
+    assert set(table["form"]) == {"by repeat", "thesis", "robust", "equal variances"}
+    blocked = table.query("form == 'by repeat' and metric == 'accuracy' and factor == 'model'")
     assert blocked["df_error"].item() == 19, "twenty repeats, two classifiers: paired"
 
 
@@ -133,3 +137,96 @@ def test_one_model_and_missing_values() -> None:
     }
     notes = tables["anova_classification"].query("metric == 'auroc'")["notes"].dropna().unique()
     assert any("fog" in note or "NaN" in note or "value" in note for note in notes)
+
+
+def by_repeat(tables: dict[str, pd.DataFrame], name: str, by: str, metric: str = "accuracy") -> pd.DataFrame:
+    pairs = tables[f"posthoc_{name}"]
+    return pairs[(pairs["metric"] == metric) & (pairs["by"] == by) & (pairs["method"] == "by repeat")]
+
+
+def test_models_are_compared_by_one_value_per_repeat(tables: dict[str, pd.DataFrame]) -> None:
+    rows = repeats().query("metric == 'accuracy' and shift != 'none'")
+    means = rows.groupby(["repeat", "model"])["value"].mean().unstack()
+    (pair,) = by_repeat(tables, "classification", "model").to_dict("records")
+    assert (pair["a"], pair["b"], pair["test"], pair["df"]) == ("baseline", "mc_dropout", "paired t", 19)
+    assert pair["p"] == pytest.approx(stats.ttest_rel(means["baseline"], means["mc_dropout"]).pvalue)
+    omnibus = tables["anova_classification"].query("metric == 'accuracy' and form == 'by repeat' and factor == 'model'")
+    assert omnibus["p"].item() == pytest.approx(pair["p"]), "of two models the analysis of variance is the same test"
+    assert (
+        by_repeat(tables, "classification", "model*shift")["notes"]
+        .str.contains("pairs that differ in model alone: 10 ")
+        .all()
+    )
+
+
+def few(count: int) -> pd.DataFrame:
+    """Repeats of two classifiers under three shifts at two levels, and undisturbed."""
+    rows = repeats(count=count).query("metric == 'accuracy' and level < 3")
+    return rows[rows["shift"].isin(["none", "noise", "grey", "snow"])]
+
+
+def trained(**per_repeat: tuple[bool, str]) -> dict[str, dict[str, Networks]]:
+    return {"": {name: Networks(anew, frozenset({artifact})) for name, (anew, artifact) in per_repeat.items()}}
+
+
+def test_models_whose_repeats_share_nothing_are_compared_by_welch() -> None:
+    """Undisturbed images, networks of their own: nothing joins the values of one repeat but its number."""
+    rows = {"classification_repeats": few(5)}
+    networks = trained(baseline=(True, "b"), mc_dropout=(True, "m"))
+    pairs = by_repeat(analyse(rows, PROTOCOLS, networks), "transformed", "model*transformed").set_index(["a", "b"])
+    clean = few(5).query("shift == 'none'").groupby("model")["value"].apply(list)
+    assert pairs.loc[("baseline, no", "mc_dropout, no"), "test"] == "Welch"
+    expected = stats.ttest_ind(*clean, equal_var=False)
+    assert pairs.loc[("baseline, no", "mc_dropout, no"), "df"] == pytest.approx(expected.df)
+    assert pairs.loc[("baseline, yes", "mc_dropout, yes"), "test"] == "paired t", "they share the draw of the repeat"
+    assert pairs.loc[("baseline, yes", "baseline, no"), "test"] == "paired t", "one network"
+    shared = trained(baseline=(True, "b"), mc_dropout=(True, "b"))
+    assert set(by_repeat(analyse(rows, PROTOCOLS, shared), "transformed", "model*transformed")["test"]) == {"paired t"}
+    assert set(by_repeat(analyse(rows, PROTOCOLS), "transformed", "model*transformed")["test"]) == {"paired t"}
+
+
+def test_one_network_is_not_compared_with_a_classifier_that_is_trained_anew() -> None:
+    rows = few(4)
+    rows = rows[~((rows["model"] == "baseline") & (rows["shift"] == "none") & (rows["repeat"] > 0))]
+    found = analyse({"classification_repeats": rows}, PROTOCOLS, trained(baseline=(False, "b"), mc_dropout=(True, "m")))
+    (pair,) = by_repeat(found, "classification", "model").to_dict("records")
+    assert np.isnan(pair["p"])
+    assert pair["reason"].startswith("baseline is one network in all repeats: how much another training")
+    table = found["anova_classification"].query("metric == 'accuracy' and form == 'by repeat'").set_index("factor")
+    assert table["p"].isna().to_dict() == {
+        name: "model" in name for name in ("model", "shift", "level", "model*shift", "model*level", "shift*level")
+    }
+    assert table.loc["model*shift", "reason"] == pair["reason"]
+    pairs = by_repeat(found, "transformed", "model*transformed").set_index(["a", "b"])
+    assert pairs.loc[("baseline, yes", "baseline, no"), "df"] == 3, (
+        "the clean answers of one network stand for each repeat"
+    )
+    assert pairs.loc[("baseline, no", "mc_dropout, yes"), "reason"] == pair["reason"]
+
+
+def test_two_networks_are_compared_over_draws_of_the_disturbance() -> None:
+    rows = few(4)
+    rows = rows[(rows["shift"] != "none") | (rows["repeat"] == 0)]
+    networks = trained(baseline=(False, "b"), mc_dropout=(False, "m"))
+    found = analyse({"classification_repeats": rows}, PROTOCOLS, networks)
+    assert by_repeat(found, "classification", "model")["df"].item() == 3
+    pairs = by_repeat(found, "transformed", "model*transformed").set_index(["a", "b"])
+    assert pairs.loc[("baseline, no", "mc_dropout, no"), "reason"] == "the difference does not vary between repeats"
+    table = found["anova_transformed"].query("metric == 'accuracy' and form == 'by repeat'").set_index("factor")
+    assert table["df_error"].to_dict() == pytest.approx({"model": 3, "transformed": 3, "model*transformed": 3})
+    total = found["anova_transformed"].query("metric == 'accuracy' and form == 'thesis' and factor == 'Total'")["df"]
+    assert total.item() == 2 * 6 * 4 + 2 - 1, "the thesis's form counts clean runs as they are stored"
+
+
+def test_networks_are_known_from_the_record_of_a_run() -> None:
+    """A model that answers undisturbed images again, in another repeat, is another network there."""
+    record = open_run(GOLDEN / "schema1" / "ood").record
+    assert networks_of(record) == {"": {"net": Networks(False, frozenset())}}
+    (source,) = record.protocols["ood"].sources.values()
+    clean = next(a.case for a in source.cases if record.cases[a.case].stimulus.name == "none" and not a.labels)
+    again = record.cases[clean].model_copy(deep=True)
+    again.stimulus.repeat = 1
+    record.cases["again"] = again
+    source.cases.append(source.cases[0].model_copy(update={"case": "again"}))
+    record.sources[""].models["net"].artifacts.append("f00")
+    assert networks_of(record) == {"": {"net": Networks(True, frozenset({"f00"}))}}

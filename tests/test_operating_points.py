@@ -30,7 +30,7 @@ from roadworthy.protocols.operating_points.settings import HALF, NOTHING, VALIDA
 from roadworthy.protocols.operating_points.table_specs import TABLE_SPECS
 from roadworthy.protocols.operating_points.tables import Evidence
 from roadworthy.protocols.operating_points.thresholds import Shown, cheapest_threshold, fix_threshold
-from roadworthy.statistics import wilson
+from roadworthy.statistics import mean_interval, wilson
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion
@@ -315,8 +315,11 @@ def test_changes_over_repeats_flip_signs_object_by_object() -> None:
     before, after = shown([0.5] * 4, [0.5] * 4), shown([1.0, 1.0, 1.0, 0.5], [1.0, 1.0, 0.5, 0.5])
     fog = changes(before, after, "accepted_wrong")["fog"]
     # by object: a gains 4 of 4 answers, b 1 of 2, c none; |+-4 +-1| reaches 5 in 2 of 4 ways
-    assert (fog.change, fog.p, fog.groups) == (pytest.approx(5 / 8), pytest.approx(0.5), 3)
+    assert (fog.change, fog.groups, fog.method) == (pytest.approx(5 / 8), 3, "sign flips and interval by group")
     assert fog.lo < 5 / 8 < fog.hi
+    reaching = mean_interval([1, 1, 0.5, 0], list("aabc"), -1, 1, 1 - fog.p)
+    assert fog.p > 0.5, "what the interval asks for is more"
+    assert reaching.lo == pytest.approx(0, abs=1e-3)
 
 
 def test_changes_of_what_gans_draw_count_gans() -> None:

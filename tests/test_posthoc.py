@@ -18,10 +18,13 @@ from roadworthy.statistics import (
     comparison_half_widths,
     games_howell,
     grouping_letters,
+    holm,
     posthoc,
     range_quantile,
     range_tail,
+    repeated_posthoc,
 )
+from roadworthy.statistics.posthoc import WELCH
 
 
 def groups_of(*samples: list[float]) -> pd.DataFrame:
@@ -246,6 +249,107 @@ def test_unequal_n_intervals_are_the_least_squares_fit_and_say_where_they_mislea
     assert misled
 
 
+# ---- By repeat
+
+
+def by_repeat(frame, response, factors, by):
+    return repeated_posthoc(frame, response, factors, by, "repeat")
+
+
+def by_repeat_of(frame: pd.DataFrame, *by: str, **options):
+    return repeated_posthoc(frame, "y", [name for name in frame.columns if name in "abc"], by, "repeat", **options)
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 10])
+def test_each_pair_has_the_t_test_of_its_own_differences(repeats):
+    rng = np.random.default_rng(0)
+    frame = grid(repeats, 3, 4)
+    frame["y"] = rng.normal(size=len(frame)) * (1 + 5 * frame["a"]) + rng.normal(size=repeats)[frame["repeat"]]
+    result = by_repeat_of(frame, "a")
+    values = frame.groupby(["repeat", "a"])["y"].mean().unstack().to_numpy()
+    tests = [stats.ttest_rel(values[:, i], values[:, j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert result.pairs["p"].tolist() == pytest.approx(holm([test.pvalue for test in tests]).tolist())
+    joint = [test.confidence_interval(1 - 0.05 / 3) for test in tests]
+    assert result.pairs[["lo", "hi"]].to_numpy() == pytest.approx(np.array([[own.low, own.high] for own in joint]))
+    assert result.pairs["df"].tolist() == [repeats - 1] * 3
+    assert set(result.pairs["test"]) == {"paired t"}
+    alone = [stats.ttest_1samp(column, 0).confidence_interval(0.95) for column in values.T]
+    assert result.means[["lo", "hi"]].to_numpy() == pytest.approx(np.array([[own.low, own.high] for own in alone]))
+    assert result.means["n"].tolist() == [repeats] * 3
+
+
+def test_networks_that_share_nothing_are_compared_by_welch():
+    rng = np.random.default_rng(1)
+    frame = grid(4, 3, 2)
+    frame["y"] = rng.normal(size=len(frame)) * (1 + frame["a"])
+    frame.loc[(frame["a"] == 2) & (frame["repeat"] == 3), "y"] = np.nan
+    values = frame.groupby(["repeat", "a"])["y"].mean().unstack().to_numpy()
+
+    def relation(one, other):
+        return WELCH if 2 in (*one, *other) else "paired t"
+
+    result = by_repeat_of(frame, "a", relation=relation)
+    welch = [stats.ttest_ind(values[:, i], values[:3, 2], equal_var=False) for i in (0, 1)]
+    paired = stats.ttest_rel(values[:, 0], values[:, 1])
+    assert result.pairs["p"].tolist() == pytest.approx(holm([paired.pvalue, *(t.pvalue for t in welch)]).tolist())
+    assert result.pairs["df"].tolist() == pytest.approx([3, *(test.df for test in welch)])
+    assert result.pairs["test"].tolist() == ["paired t", "Welch", "Welch"]
+    with_both = stats.ttest_rel(values[:3, 0], values[:3, 2]).statistic
+    of_pair = by_repeat_of(frame[frame["a"] != 1], "a").pairs
+    assert of_pair["p"][0] == pytest.approx(2 * stats.t.sf(abs(with_both), 2)), "repeats in which both have a value"
+
+
+def test_pairs_of_models_are_corrected_by_themselves():
+    rng = np.random.default_rng(2)
+    frame = grid(5, 2, 6)
+    frame["y"] = rng.normal(size=len(frame)) + 3 * frame["a"]
+    pairs = by_repeat_of(frame, "a", "b", own_family="a").pairs
+    own = (pairs["a_a"] != pairs["a_b"]) & (pairs["b_a"] == pairs["b_b"])
+    values = frame.pivot_table(index="repeat", columns=["a", "b"], values="y")
+    expected = [stats.ttest_rel(values[0, shift], values[1, shift]).pvalue for shift in range(6)]
+    assert own.sum() == 6
+    assert pairs["p"][own].tolist() == pytest.approx(holm(expected).tolist())
+    together = by_repeat_of(frame, "a", "b").pairs["p"][own]
+    assert (pairs["p"][own] <= together).all()
+    assert (pairs["p"][own] < together).any()
+
+
+def test_few_repeats_say_what_they_can_find():
+    rng = np.random.default_rng(3)
+    frame = grid(3, 10).assign(y=rng.normal(size=30))
+    (note,) = by_repeat_of(frame, "a").notes
+    first, last = (stats.t.isf(0.025 / pairs, 2) for pairs in (45, 1))
+    assert note == (
+        f"pairs: 45 with 2 degrees of freedom each, the first difference counts from {first:.1f} standard errors, "
+        f"the last from {last:.1f} standard errors; without taking differences for normal no p could be below .25"
+    )
+    (note,) = by_repeat_of(frame[frame["a"] < 2], "a", relation=lambda _one, _other: WELCH).notes
+    assert note.startswith("pairs: 1 with ")
+    assert "normal" not in note
+
+
+def test_what_has_no_test_by_repeat_says_why():
+    rng = np.random.default_rng(4)
+    frame = grid(3, 4).assign(y=rng.normal(size=12))
+    frame.loc[frame["a"] == 1, "y"] = frame.loc[frame["a"] == 0, "y"].to_numpy() + 0.1
+    pairs = by_repeat_of(frame, "a", relation=lambda _one, other: "no training of it" if other == (3,) else "paired t")
+    reasons = dict(zip(pairs.pairs["a"] + pairs.pairs["b"], pairs.pairs["reason"], strict=True))
+    assert reasons["01"] == "the difference does not vary between repeats"
+    assert [reasons[name] for name in ("03", "13", "23")] == ["no training of it"] * 3
+    assert reasons["02"] == ""
+    assert (pairs.pairs["p"].isna() == (pairs.pairs["reason"] != "")).all()
+    assert not pairs.pairs["significant"][pairs.pairs["reason"] != ""].any()
+    frame.loc[(frame["a"] == 2) & (frame["repeat"] > 0), "y"] = np.nan
+    assert by_repeat_of(frame, "a").notes[1] == "a (2) left out: fewer than two repeats have all their cells"
+    halves = grid(4, 2).assign(y=rng.normal(size=8))
+    halves.loc[(halves["a"] == 0) == (halves["repeat"] < 2), "y"] = np.nan
+    assert by_repeat_of(halves, "a").pairs["reason"].tolist() == ["fewer than two repeats have both"]
+    with pytest.raises(ValueError, match="fewer than two levels of a"):
+        by_repeat_of(frame[frame["a"].isin([2, 3])], "a")
+    with pytest.raises(ValueError, match="confidence"):
+        by_repeat_of(frame, "a", confidence=95)
+
+
 # ---- Letters
 
 
@@ -282,7 +386,7 @@ def test_no_letter_is_inside_another():
 # ---- Limits
 
 
-@pytest.mark.parametrize("compare", [posthoc, games_howell])
+@pytest.mark.parametrize("compare", [posthoc, games_howell, by_repeat])
 def test_a_hundred_cells_in_under_three_seconds(compare):
     frame = grid(20, 2, 10, 5)
     rng = np.random.default_rng(0)

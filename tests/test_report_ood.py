@@ -31,7 +31,8 @@ from roadworthy.protocols.ood.facts import Outliers, load_outliers
 from roadworthy.protocols.ood.gan_facts import Gan, Gans
 from roadworthy.protocols.repeat_analysis import figures as difference_figures
 from roadworthy.protocols.repeat_analysis.analysis import analyse
-from roadworthy.protocols.repeat_analysis.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
+from roadworthy.protocols.repeat_analysis.facts import TUKEY, Differences, load_differences
+from roadworthy.protocols.repeat_analysis.questions import BY_REPEAT
 from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
 from roadworthy.report.facts import CLEAN, Condition, load_facts
@@ -404,39 +405,33 @@ def test_analyses_stand_in_the_layout_of_factor_df_f_and_p(tested: Path, analyse
     assert lines[1].f == f"{stored.loc['shift', 'f']:.2f}"
     assert [line.p for line in lines[:2]] == ["<.001", "<.001"]
     assert lines[-1].f == lines[-1].p == ""
-    assert all("," in analysis.forms[form].rows[0].df for form in ("blocked", "robust"))
-    text = words_of(tested)
-    assert "Factor d.f. F p" in text
-    assert "Blocked by repeat, and without equal variances" in text
+    assert all("," in analysis.forms[form].rows[0].df for form in (BY_REPEAT, "robust"))
+    assert "Factor d.f. F p" in words_of(tested)
 
 
-def test_unequal_variances_are_said_and_change_the_companion(tested: Path) -> None:
+def test_the_report_leads_with_what_takes_the_repeat_for_the_unit(tested: Path) -> None:
+    """Whatever the variances: no form that takes conditions for replicates is called the one to trust."""
     path = tested / "tables" / "anova_classification.parquet"
     table = pd.read_parquet(path)
     equal = (table.form == "equal variances") & (table.metric == "accuracy")
-    for p, words, method in (
-        (0.001, "do not spread alike in all cells (Brown-Forsythe, p <.01): trust the form without", GAMES_HOWELL),
-        (0.4, "No sign that the values spread differently between cells (Brown-Forsythe, p = .40", TUKEY),
-        (math.nan, "is not known (not tested)", GAMES_HOWELL),
+    for p, words in (
+        (0.001, "do not spread alike in all cells (Brown-Forsythe, p <.01)"),
+        (0.4, "No sign that the values spread differently between cells (Brown-Forsythe, p = .40"),
+        (math.nan, "is not known (not tested)"),
     ):
         table.loc[equal, "p"] = p
         RunFolder(tested).write_table(QUESTIONS["classification"].tests.name, table)
         question = differences_of(tested).questions[1]
         assert words in question.analyses[0].equal_variances_words
-        assert question.analyses[0].companion == method
-        assert question.choices[0] == ("accuracy", method)
-
-
-def test_forms_that_disagree_are_named(tested: Path) -> None:
-    path = tested / "tables" / "anova_ood_sets.parquet"
-    table = pd.read_parquet(path)
-    table.loc[table.factor == "model", "p"] = 0.01
-    table.loc[table.factor.isin(["ood_set", "model*ood_set"]), "p"] = 0.2
-    RunFolder(tested).write_table(QUESTIONS["ood_sets"].tests.name, table)
-    assert agreement(differences_of(tested).questions[2].analyses[0]).startswith("All forms agree")
-    table.loc[(table.factor == "model") & (table.form == "robust"), "p"] = 0.3
-    RunFolder(tested).write_table(QUESTIONS["ood_sets"].tests.name, table)
-    assert "disagree at the 5 % level on Model:" in agreement(differences_of(tested).questions[2].analyses[0])
+        assert question.choices[0] == ("accuracy", BY_REPEAT)
+        assert question.labels[:2] == ["Accuracy, by repeat", "Accuracy, Tukey-Kramer, conditions as replicates"]
+    html, text = render(tested), words_of(tested)
+    assert html.index("repeated measures by repeat") < html.index("which take every condition for evidence of its own")
+    assert "They speak of these test images alone" in text
+    assert "degrees of freedom each, the first difference counts from" in html
+    assert not any(
+        words in text for words in ("trust the form", "is the one to trust", "are sufficient", "All forms agree")
+    )
 
 
 def test_post_hoc_figure_shows_means_letters_and_where_groups_part(
@@ -460,12 +455,14 @@ def test_post_hoc_figure_shows_means_letters_and_where_groups_part(
 def test_models_are_compared_condition_by_condition(tested: Path) -> None:
     question = differences_of(tested).questions[1]
     pairs = {(p.condition, p.method): p for p in question.pairs if p.metric == "accuracy"}
-    assert {condition for condition, _ in pairs} == {"fog", "rain", "level 1", "level 2"}
-    fog = pairs["fog", TUKEY]
-    assert (fog.one, fog.other) == ("a", "b b")
-    assert fog.difference == pytest.approx(-0.05, abs=0.015)
-    assert fog.hi < 0
-    assert pairs["rain", TUKEY].lo < 0 < pairs["rain", TUKEY].hi
+    assert {condition for condition, _ in pairs} == {"all together", "fog", "rain", "level 1", "level 2"}
+    assert question.pairs[0].method == "by repeat"
+    for method in ("by repeat", "Tukey-Kramer, conditions as replicates"):
+        fog = pairs["fog", method]
+        assert (fog.one, fog.other) == ("a", "b b")
+        assert fog.difference == pytest.approx(-0.05, abs=0.015)
+        assert fog.hi < 0
+        assert pairs["rain", method].lo < 0 < pairs["rain", method].hi
 
 
 def test_a_comparison_that_could_not_be_made_says_why(tested: Path) -> None:
@@ -497,7 +494,7 @@ def test_every_chart_has_its_place_and_every_choice_its_view(tested: Path) -> No
     html = render(tested)
     page, charts = Elements(html), chart_data(html)
     assert sorted(attrs["id"] for _, attrs in page.tags if attrs.get("class") == "chart") == sorted(charts)
-    scatter = {"classification-scatter-level", "classification-scatter-shift-2", "classification-posthoc-1-3"}
+    scatter = {"classification-scatter-level", "classification-scatter-shift-2", "classification-posthoc-1-4"}
     assert {"ood-outliers-0", "ood-scores-1", "ood-posthoc-1-0", *scatter} <= set(charts)
     for part in html.split('data-charts="')[1:]:
         names = part[: part.index('"')].split()

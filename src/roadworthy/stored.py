@@ -38,7 +38,7 @@ from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.joint_test.answers import answer_tables
 from roadworthy.protocols.pages import pages_of
-from roadworthy.protocols.repeat_analysis.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import analyse, networks_of
 from roadworthy.publishing import Published, content_of, log_to_mlflow
 from roadworthy.publishing.mlflow import EXPERIMENT
 from roadworthy.report.facts import load_facts
@@ -388,7 +388,9 @@ def _tables(evidence: Mapping[str, Evidence], record: RunRecord) -> dict[str, pd
 
 def derived_tables(tables: Mapping[str, pd.DataFrame], record: RunRecord) -> dict[str, pd.DataFrame]:
     """Tables made from those of protocols: analyses over repeats, and what answers the questions of the study."""
-    return analyse(tables, record.protocols) | answer_tables(tables, record.protocols, record.questions)
+    return analyse(tables, record.protocols, networks_of(record)) | answer_tables(
+        tables, record.protocols, record.questions
+    )
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
+P_STEPS = 14
+"""How closely p by an interval is looked for: to .2 % at p of 1e-12, to less where p is larger."""
+NEARLY_1 = 1 - 1e-6
+"""A p of sign flips above this is 1 but for rounding: no interval has a confidence of 0."""
+FLIPS_AND_INTERVAL = "sign flips and interval by group"
 OTHER_IMAGES = "other images: they cannot be paired"
 SAME_CASES = "the same cases: nothing is estimated"
 """The method of a change between two systems that gave their answers once: the stored cases of both are the same."""
@@ -100,8 +106,29 @@ def worse_of_same_cases(measured: Measurement) -> Measurement:
 def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike) -> PairedChange:
     """Add the test of which images (n,) were right before and after; images of one object stay together."""
     test = mcnemar(after, before, objects, change.confidence)
-    change = replace(change, n=test.n, groups=test.groups, method=test.method)
-    return replace(change, change=test.difference, lo=test.lo, hi=test.hi, p=test.p)
+    change = replace(change, n=test.n, groups=test.groups, method=test.method, p=test.p)
+    change = replace(change, change=test.difference, lo=test.lo, hi=test.hi)
+    if test.groups == test.n:
+        return change
+    differences = np.asarray(after, np.float64) - np.asarray(before, np.float64)
+    return by_flips(change, test.p, partial(mean_interval, differences, objects, -1, 1))
+
+
+def by_flips(change: PairedChange, flips_p: float, interval: Callable[[float], Estimate]) -> PairedChange:
+    """Add p of a mean over objects: the larger one of sign flips and of the `interval` of a confidence.
+
+    Flips alone are exact where swapping the systems changes nothing but chance. Where one fails on whole objects and
+    the other on single images, they find a difference of means that is none; the interval does not.
+    """
+    change = replace(change, method=FLIPS_AND_INTERVAL, p=flips_p)
+    if math.isnan(flips_p) or flips_p > NEARLY_1:
+        return change
+
+    def bounds(confidence: float) -> tuple[float, float]:
+        estimate = interval(confidence)
+        return estimate.lo, estimate.hi
+
+    return replace(change, p=p_by_interval(bounds, flips_p, steps=P_STEPS))
 
 
 def flip_p(differences: ArrayLike) -> float:
@@ -120,7 +147,8 @@ def by_shares(
 ) -> PairedChange:
     """Add the test of a share of images, of which each (n,) counts in so many of its `repeats`: a whole number of them.
 
-    With one repeat it is McNemar's test; otherwise the signs of paired differences are flipped object by object.
+    With one repeat it is McNemar's test; otherwise the signs of paired differences are flipped object by object, and
+    the interval is asked, too.
     """
     values = [np.asarray(own, np.float64) for own in (before, after)]
     change = replace(change, before=float(values[0].mean()), after=float(values[1].mean()))
@@ -128,11 +156,12 @@ def by_shares(
         return by_mcnemar(change, values[0], values[1], objects)
     names, index = np.unique(np.asarray(objects), return_inverse=True)
     differences = values[1] - values[0]
-    interval = mean_interval(differences.clip(-1, 1), index, -1, 1, change.confidence)
+    interval = partial(mean_interval, differences.clip(-1, 1), index, -1, 1)
+    bounds = interval(change.confidence)
     sums = np.bincount(index, np.rint(differences * repeats), len(names))
     change = replace(change, n=len(index), groups=len(names), change=change.after - change.before)
-    p = sign_flip_p(int(sums.sum()), np.abs(sums))
-    return replace(change, lo=interval.lo, hi=interval.hi, p=p, method="sign flips by group")
+    change = replace(change, lo=bounds.lo, hi=bounds.hi)
+    return by_flips(change, sign_flip_p(int(sums.sum()), np.abs(sums)), interval)
 
 
 def by_bootstrap(

@@ -10,6 +10,7 @@ import numpy as np
 
 from roadworthy.selftest import inputs
 from roadworthy.selftest.items import Item, Values
+from roadworthy.statistics.posthoc import WELCH
 
 KIND = "statistics"
 OBJECTS = 60
@@ -188,6 +189,15 @@ def _pairs(compare: Any) -> Values:
     return {f"{row.a}, {row.b}": [row.difference, row.p] for row in pairs.itertuples()}
 
 
+def _by_repeat(repeated_posthoc: Any) -> Values:
+    """Models a and b, paired by repeat; then as if they shared nothing of a repeat."""
+    arguments = frame(), "y", ["model", "shift"], ["model"], "repeat"
+    rows = {"paired": repeated_posthoc(*arguments), "apart": repeated_posthoc(*arguments, relation=lambda *_: WELCH)}
+    return {
+        name: [float(result.pairs[column][0]) for column in ("difference", "df", "p")] for name, result in rows.items()
+    }
+
+
 def _critical(critical_difference: Any) -> Values:
     comparison = critical_difference(inputs.RANKED, inputs.METHODS)
     return {
@@ -245,6 +255,7 @@ _VARIANCE: dict[str, Callable[[Any], Values]] = {
 _COMPARED: dict[str, Callable[[Any], Values]] = {
     "posthoc": _pairs,
     "games_howell": _pairs,
+    "repeated_posthoc": _by_repeat,
     "critical_difference": _critical,
     "comparison_half_widths": _half_widths,
     "grouping_letters": _letters,

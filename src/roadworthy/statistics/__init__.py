@@ -22,7 +22,14 @@ from roadworthy.statistics.decisions import (
 from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups, mean_interval, proportion_interval, wilson
 from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
-from roadworthy.statistics.posthoc import Comparison, comparison_half_widths, games_howell, grouping_letters, posthoc
+from roadworthy.statistics.posthoc import (
+    Comparison,
+    comparison_half_widths,
+    games_howell,
+    grouping_letters,
+    posthoc,
+    repeated_posthoc,
+)
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
 
 __all__ = [
@@ -57,6 +64,7 @@ __all__ = [
     "range_quantile",
     "range_tail",
     "repeated_anova",
+    "repeated_posthoc",
     "robust_anova",
     "sign_flip_p",
     "stream_change_estimates",

@@ -227,7 +227,8 @@ def repeated_anova(
 
     Y (U, C) the mean of each unit in each cell, C (r, C) orthonormal contrasts of the term, S the covariance of Z, and
     e = tr(S)^2 / (r tr(S^2)) the correction of Greenhouse and Geisser, so that variances and correlations may be any.
-    Units that lack a cell are left out with a note. The table adds `epsilon` (e).
+    Units that lack a cell are left out with a note. With as many contrasts as units or more hardly any power is
+    left, and a note names those terms. The table adds `epsilon` (e).
 
     >>> data = pd.DataFrame({"run": [1, 2, 3] * 2, "model": list("aaabbb"), "y": [1, 2, 3, 2, 4, 4]})
     >>> repeated_anova(data, "y", ["model"], "run").frame.round(4).to_dict("list")
@@ -253,6 +254,9 @@ def repeated_anova(
     for term in terms_up_to(factors, interactions):
         effects = table[complete] @ contrasts(sizes, term).T
         rows.append({"factor": name_of(term), **_unit_test(effects, design.rounding)})
+    hardly = [name_of(t) for t in terms_up_to(factors, interactions) if len(contrasts(sizes, t)) >= units]
+    if hardly:
+        notes.append(f"{units} {unit}s find only very large effects of {', '.join(hardly)}")
     return AnovaTable(pd.DataFrame(rows), f"repeated measures by {unit}, Greenhouse-Geisser", tuple(notes))
 
 

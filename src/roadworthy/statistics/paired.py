@@ -189,8 +189,10 @@ def smallest_paired_p(distribution_a: ArrayLike, distribution_b: ArrayLike) -> f
     return 1 / (1 + int((~np.isnan(differences)).sum()))
 
 
-def p_by_interval(interval: Callable[[float], tuple[float, float]], smallest: float) -> float:
+def p_by_interval(interval: Callable[[float], tuple[float, float]], smallest: float, *, steps: int = 30) -> float:
     """The 1 - confidence at which the interval (lo, hi) of a confidence just reaches 0; never below `smallest`.
+
+    Halving the range `steps` times leaves an error of log(smallest) / 2^steps in log p, upwards.
 
     >>> round(p_by_interval(lambda confidence: (0.9 - confidence, 1.0), 0.001), 6)
     0.1
@@ -203,7 +205,7 @@ def p_by_interval(interval: Callable[[float], tuple[float, float]], smallest: fl
     low, high = math.log(smallest), 0.0
     if leaves_zero_out(smallest):
         return smallest
-    for _ in range(30):
+    for _ in range(steps):
         middle = (low + high) / 2
         low, high = (low, middle) if leaves_zero_out(math.exp(middle)) else (middle, high)
     return math.exp(high)

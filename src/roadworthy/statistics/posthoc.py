@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
 
 from roadworthy.statistics.anova import NO_SPREAD, fitted_model
-from roadworthy.statistics.factorial import Factorial, Floats, Term, factorial, name_of, named, summed
+from roadworthy.statistics.factorial import Factorial, Floats, Indices, Term, factorial, name_of, named, summed
+from roadworthy.statistics.paired import holm
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
 
+PAIRED, WELCH = "paired t", "Welch"
+NO_VARIATION = "the difference does not vary between repeats"
+TOO_FEW = "fewer than two repeats have both"
+Cell = tuple[Any, ...]
+Relation = Callable[[Cell, Cell], str]
 Bools = NDArray[np.bool_]
 Estimates = tuple[Floats, Floats, Floats, Floats]
 """Means and numbers of values (K,), standard errors and degrees of freedom per pair (K, K)."""
@@ -31,7 +38,8 @@ class Comparison:
 
     Two levels share a letter exactly where they do not differ significantly; `a` holds the highest mean. Comparison
     intervals that do not overlap mean a significant difference: exact for equal n, else nearly so, and `notes` count
-    the pairs for which a figure would mislead. They are not confidence intervals of the means.
+    the pairs for which a figure would mislead. They are not confidence intervals of the means. `repeated_posthoc` has
+    other intervals and further columns: see there.
     """
 
     means: pd.DataFrame
@@ -120,6 +128,92 @@ def games_howell(
     return _compare(design, term, shown, (means, counts, np.sqrt(both), degrees), "Games-Howell", confidence, notes)
 
 
+def paired_always(_one: Cell, _other: Cell) -> str:
+    """How two cells are tested in the usual design: what they share in a repeat is taken out of their difference."""
+    return PAIRED
+
+
+def repeated_posthoc(
+    frame: pd.DataFrame,
+    response: str,
+    factors: Sequence[str],
+    by: Sequence[str],
+    unit: str,
+    *,
+    relation: Relation = paired_always,
+    own_family: str = "",
+    confidence: float = 0.95,
+) -> Comparison:
+    """Comparison over units (repeats): each gives one value per level, its mean over the cells of that level.
+
+        paired t:  t = mean(d) / sqrt(var(d) / U),   d_u = x_ui - x_uj,   U - 1 degrees of freedom
+        Welch:     t = (mean(x_i) - mean(x_j)) / sqrt(V_i + V_j),   V_i = var(x_i) / U_i,
+                   (V_i + V_j)^2 / (V_i^2 / (U_i - 1) + V_j^2 / (U_j - 1)) degrees of freedom
+
+    x_ui is the mean of unit u over the cells of level i (combinations of all `factors`, equal weights). Where models
+    are trained anew in each repeat, the trained network is the unit. Each pair has an error of its own: nothing is
+    pooled, so variances and correlations may be any. `p` is corrected by Holm's method over all pairs; those that
+    differ in the factor `own_family` alone are corrected by themselves, and the others by themselves. The joint
+    intervals are Bonferroni's, wider than Holm's test asks for: `notes` count the pairs found although theirs holds 0.
+    The interval of a mean is Student's, of that mean alone: letters say which differ, not bars that overlap.
+
+    `relation(cell, other)` says how a pair is tested: `PAIRED` where both have something of a repeat in common (the
+    network, the draw of the disturbance), `WELCH` where they share nothing; any other text is the reason why there is
+    no test. A level counts in the units that have all its cells; one with fewer than two such units is left out with a
+    note. `pairs` adds `df`, `test` and `reason`.
+
+    >>> data = pd.DataFrame({"run": [1, 2, 3] * 2, "model": list("aaabbb"), "y": [1, 2, 3, 2, 4, 4]})
+    >>> pairs = repeated_posthoc(data, "y", ["model"], ["model"], "run").pairs
+    >>> pairs[["difference", "p", "df", "test"]].round(4).to_dict("list")
+    {'difference': [-1.3333], 'p': [0.0572], 'df': [2.0], 'test': ['paired t']}
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    term = _checked(by, factors)
+    design = factorial(frame, response, [*factors, unit])
+    values = _unit_means(design, term, tuple(factor for factor in factors if factor not in term), unit)
+    counts = (~np.isnan(values)).sum(axis=0)
+    notes = [*design.notes, *_left_out(design, term, counts < 2, f"fewer than two {unit}s have all their cells")]
+    every, keep = design.combinations(term), np.flatnonzero(counts >= 2)
+    if len(keep) < 2:
+        raise ValueError(f"fewer than two levels of {name_of(term)} can be compared by {response}: {'; '.join(notes)}")
+    cells, values, counts = [every[index] for index in keep], values[:, keep], counts[keep]
+    partly = int((counts < len(values)).sum())
+    if partly:
+        notes.append(f"{partly} of {len(keep)} levels of {name_of(term)} have all their cells in some {unit}s only")
+    first, second = np.triu_indices(len(keep), 1)
+    tests = np.array([relation(cells[i], cells[j]) for i, j in zip(first, second, strict=True)])
+    difference, variance, df = _unit_differences(values, first, second, tests == WELCH)
+    reasons = np.where(np.isin(tests, (PAIRED, WELCH)), "", tests)
+    reasons = np.where((reasons == "") & np.isnan(variance), TOO_FEW, reasons)
+    reasons = np.where((reasons == "") & (variance <= design.rounding), NO_VARIATION, reasons)
+    tested = reasons == ""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(tested, np.sqrt(variance), np.nan)
+        p = 2 * stdtr(df, -np.abs(difference) / error)
+    rest = [tuple(level for level, factor in zip(cell, term, strict=True) if factor != own_family) for cell in cells]
+    in_own = np.array([len(term) > 1 and rest[i] == rest[j] for i, j in zip(first, second, strict=True)])
+    adjusted, half = np.full(len(p), np.nan), np.full(len(p), np.nan)
+    for family, words in ((in_own, f"pairs that differ in {own_family} alone"), (~in_own, "pairs")):
+        members = family & tested
+        adjusted[family] = holm(p[family])
+        if members.any():
+            half[members] = -stdtrit(df[members], (1 - confidence) / 2 / members.sum()) * error[members]
+            notes.append(_needed(df[members], bool((tests[members] == PAIRED).all()), 1 - confidence, words))
+    significant = adjusted < 1 - confidence
+    beyond = int((significant & (np.abs(difference) <= half)).sum())
+    if beyond:
+        notes.append(f"{beyond} of {len(p)} pairs differ by Holm's method though their joint interval holds 0")
+    pairs = _pair_columns(cells, first, second, term, (difference, half), adjusted, significant)
+    pairs |= {"df": np.where(tested, df, np.nan), "test": np.where(tested, tests, ""), "reason": reasons}
+    mean = np.nanmean(values, axis=0)
+    widths = -stdtrit(counts - 1, (1 - confidence) / 2) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(counts)
+    apart = np.zeros((len(keep), len(keep)), dtype=bool)
+    apart[first, second] = apart[second, first] = significant
+    rows = _mean_columns(cells, term, counts, mean + design.centre, widths, apart)
+    return Comparison(pd.DataFrame(rows), pd.DataFrame(pairs), f"by {unit}", confidence, tuple(notes))
+
+
 def comparison_half_widths(critical: ArrayLike) -> Floats:
     """Half widths w (K,) of comparison intervals with w_i + w_j near the critical difference d_ij of each pair.
 
@@ -197,27 +291,15 @@ def _compare(
         raise ValueError(
             f"fewer than two levels of {name_of(term)} can be compared by {design.response}: {'; '.join(notes)}"
         )
-    every = design.combinations(term)
-    labels = [", ".join(map(str, every[index])) for index in keep]
+    cells = [design.combinations(term)[index] for index in keep]
     mean, pick = means[keep], np.ix_(keep, keep)
     first, second = np.triu_indices(size, 1)
     error, df = errors[pick][first, second], degrees[pick][first, second]
     difference = mean[first] - mean[second]
     half = range_quantile(confidence, size, df) * error / np.sqrt(2)
     significant = np.abs(difference) > half
-    pairs: dict[str, Any] = {
-        "a": [labels[i] for i in first],
-        "b": [labels[j] for j in second],
-        "difference": difference,
-        "lo": difference - half,
-        "hi": difference + half,
-        "p": range_tail(np.sqrt(2) * np.abs(difference) / error, size, df),
-        "significant": significant,
-    }
-    if len(term) > 1:
-        for i, factor in enumerate(term):
-            pairs[f"{factor}_a"] = [every[keep[index]][i] for index in first]
-            pairs[f"{factor}_b"] = [every[keep[index]][i] for index in second]
+    p = range_tail(np.sqrt(2) * np.abs(difference) / error, size, df)
+    pairs = _pair_columns(cells, first, second, term, (difference, half), p, significant)
     critical, differ = np.zeros((size, size)), np.zeros((size, size), dtype=bool)
     critical[first, second] = critical[second, first] = half
     differ[first, second] = differ[second, first] = significant
@@ -228,7 +310,85 @@ def _compare(
         notes.append(
             f"for {misleading} of {len(first)} pairs overlapping intervals and significance disagree: trust `pairs`"
         )
-    rows: dict[str, Any] = {factor: [every[index][i] for index in keep] for i, factor in enumerate(term)}
-    rows |= {"n": counts[keep].astype(np.int64), "mean": mean, "lo": mean - widths, "hi": mean + widths}
-    rows["letters"] = grouping_letters(differ, np.argsort(-mean, kind="stable").tolist())
+    rows = _mean_columns(cells, term, counts[keep], mean, widths, differ)
     return Comparison(pd.DataFrame(rows), pd.DataFrame(pairs), method, confidence, tuple(notes))
+
+
+def _pair_columns(
+    cells: Sequence[Cell],
+    first: Indices,
+    second: Indices,
+    term: Term,
+    interval: tuple[Floats, Floats],
+    p: Floats,
+    significant: Bools,
+) -> dict[str, Any]:
+    """The columns of pairs of cells; `interval` is the difference and half the width of its interval."""
+    labels, (difference, half) = [", ".join(map(str, cell)) for cell in cells], interval
+    columns: dict[str, Any] = {"a": [labels[i] for i in first], "b": [labels[j] for j in second]}
+    columns |= {"difference": difference, "lo": difference - half, "hi": difference + half}
+    columns |= {"p": p, "significant": significant}
+    for index, factor in enumerate(term) if len(term) > 1 else ():
+        columns[f"{factor}_a"] = [cells[i][index] for i in first]
+        columns[f"{factor}_b"] = [cells[j][index] for j in second]
+    return columns
+
+
+def _mean_columns(
+    cells: Sequence[Cell], term: Term, counts: Floats, mean: Floats, widths: Floats, differ: Bools
+) -> dict[str, Any]:
+    """The columns of means of cells, with the letters that follow from which of them differ (K, K)."""
+    columns: dict[str, Any] = {factor: [cell[index] for cell in cells] for index, factor in enumerate(term)}
+    columns |= {"n": counts.astype(np.int64), "mean": mean, "lo": mean - widths, "hi": mean + widths}
+    return columns | {"letters": grouping_letters(differ, np.argsort(-mean, kind="stable").tolist())}
+
+
+def _unit_means(design: Factorial, term: Term, others: Term, unit: str) -> Floats:
+    """The mean of each unit over the cells of each level, less `centre`, (U, K); NaN where one of the cells is missing.
+
+    The cells of a level are all combinations of the other factors that occur anywhere.
+    """
+    units, levels = design.shape((unit,))[0], len(design.combinations(term))
+    index, size = design.combination((unit, *term)), units * levels
+    expected = len(np.unique(design.combination(others))) if others else 1
+    cells = summed(np.ones(len(index)), index, size)
+    means = np.where(cells == expected, summed(design.means, index, size) / np.maximum(cells, 1), np.nan)
+    return np.asarray(means.reshape(units, levels))
+
+
+def _unit_differences(values: Floats, first: Indices, second: Indices, welch: Bools) -> tuple[Floats, Floats, Floats]:
+    """Difference, its squared standard error and degrees of freedom per pair, from values (U, K), some NaN.
+
+    A pair that is not Welch's counts the units that have both; variance and degrees are NaN for fewer than two.
+    """
+    paired = values[:, first] - values[:, second]
+    units = (~np.isnan(paired)).sum(axis=0)
+    enough = np.maximum(units, 2)
+    difference = np.nansum(paired, axis=0) / np.maximum(units, 1)
+    variance = np.nansum((paired - difference) ** 2, axis=0) / (enough - 1) / enough
+    variance, df = np.where(units < 2, np.nan, variance), (enough - 1).astype(np.float64)
+    counts = (~np.isnan(values)).sum(axis=0)
+    mean, own = np.nanmean(values, axis=0), np.nanvar(values, axis=0, ddof=1) / counts
+    both = own[first] + own[second]
+    fourth = own[first] ** 2 / (counts[first] - 1) + own[second] ** 2 / (counts[second] - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        welch_df = both**2 / fourth
+    return (
+        np.where(welch, mean[first] - mean[second], difference),
+        np.where(welch, both, variance),
+        np.where(welch, welch_df, df),
+    )
+
+
+def _needed(df: Floats, paired: bool, alpha: float, family: str) -> str:
+    """A note on how large a difference must be for so few degrees of freedom (one per pair of a family) to find it.
+
+    A t test has no least p. That of the signs of U paired differences has, 2 / 2^U: it does not take them for normal.
+    """
+    typical, pairs = float(np.median(df)), len(df)
+    first, last = (f"{-stdtrit(typical, alpha / 2 / count):.1f} standard errors" for count in (pairs, 1))
+    counts = f"the difference counts from {last}"
+    if pairs > 1:
+        counts = f"the first difference counts from {first}, the last from {last}"
+    least = f"; without taking differences for normal no p could be below {2.0**-typical:.2g}" if paired else ""
+    return f"{family}: {pairs} with {typical:.3g} degrees of freedom each, {counts}{least.replace(' 0.', ' .')}"

@@ -27,7 +27,7 @@ QUESTIONS = (
         table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "transformed"),
-        comparisons=(("model", "transformed"),),
+        comparisons=(("model",), ("model", "transformed")),
         select=_marked,
     ),
     RepeatQuestion(
@@ -36,7 +36,7 @@ QUESTIONS = (
         table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "shift", "level"),
-        comparisons=(("shift",), ("level",), ("model", "shift"), ("model", "level")),
+        comparisons=(("model",), ("shift",), ("level",), ("model", "shift"), ("model", "level")),
         select=_disturbed,
     ),
 )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,15 @@ from roadworthy.metrics import Answers, Metric, find_metric, unknown_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
-from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired, of_same_cases, same_cases
+from roadworthy.protocols.changes import (
+    by_bootstrap,
+    by_flips,
+    by_mcnemar,
+    flip_p,
+    not_paired,
+    of_same_cases,
+    same_cases,
+)
 from roadworthy.protocols.classification import by_condition, corruption_error, in_service, table_specs
 from roadworthy.protocols.classification.against import where_of, worsening
 from roadworthy.protocols.classification.deciding import decide
@@ -291,18 +300,19 @@ class Evidence(base.Evidence):
     def _flipped(
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
     ) -> PairedChange:
-        """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
+        """Add the test of a mean over images by its paired differences, object by object: see `by_flips`."""
         whole, factor = self.bounded_by(metric)
         low, high = whole.limits(len(self.class_names))
         room = (high - low) * factor
         differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
-        interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, change.confidence)
+        interval = partial(mean_interval, differences.clip(-room, room), self.objects, -room, room)
+        bounds = interval(change.confidence)
         if metric.proportion:
             differences = np.rint(differences * math.lcm(*(len(cell.values[metric.name]) for cell in (before, after))))
         sums = np.bincount(self.objects, differences, self.group_count)
         p = sign_flip_p(int(sums.sum()), np.abs(sums)) if metric.proportion else flip_p(sums)
-        change = replace(change, change=change.after - change.before, lo=interval.lo, hi=interval.hi)
-        return replace(change, p=p, method="sign flips by group")
+        change = replace(change, change=change.after - change.before, lo=bounds.lo, hi=bounds.hi)
+        return by_flips(change, p, interval)
 
     def worsening(
         self, baseline: Self, before: Compared, after: Compared, criterion: Criterion, metric: Metric

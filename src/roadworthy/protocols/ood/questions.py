@@ -48,7 +48,7 @@ _by_set = partial(
     RepeatQuestion,
     metrics=METRICS,
     factors=("model", "ood_set"),
-    comparisons=(("ood_set",), ("model", "ood_set")),
+    comparisons=(("model",), ("ood_set",), ("model", "ood_set")),
 )
 
 QUESTIONS = (
@@ -59,7 +59,7 @@ QUESTIONS = (
         table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "shift"),
-        comparisons=(("shift",), ("model", "shift")),
+        comparisons=(("model",), ("shift",), ("model", "shift")),
         select=_transformed,
         subject=SUBJECT,
     ),
@@ -69,7 +69,7 @@ QUESTIONS = (
         table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "shift", "level"),
-        comparisons=(("shift",), ("level",), ("model", "shift"), ("model", "level")),
+        comparisons=(("model",), ("shift",), ("level",), ("model", "shift"), ("model", "level")),
         select=_levels,
         subject=SUBJECT,
         is_optional=True,

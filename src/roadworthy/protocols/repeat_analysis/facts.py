@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import BY_REPEAT, RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of
@@ -20,12 +20,18 @@ from roadworthy.statistics.anova import AnovaTable, thesis_p
 LIMIT = 0.05
 """A p value below this is called a difference."""
 FORMS = {
-    "thesis": "Analysis of variance",
-    "blocked": "Blocked by repeat",
+    BY_REPEAT: "By repeat",
+    "thesis": "As in the thesis",
     "robust": "Without equal variances",
 }
 EQUAL = "equal variances"
+ALL = "all together"
 TUKEY, GAMES_HOWELL = "Tukey-Kramer", "Games-Howell"
+METHODS = {
+    BY_REPEAT: "by repeat",
+    TUKEY: "Tukey-Kramer, conditions as replicates",
+    GAMES_HOWELL: "Games-Howell, conditions as replicates",
+}
 FACTORS = {
     "model": "Model",
     "shift": "Shift",
@@ -60,17 +66,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One metric, tested in all forms. `equal_variances_p` is the p value for equal variances, NaN where unknown."""
+    """One metric, tested in all forms."""
 
     metric: str
     forms: Mapping[str, Form]
-    equal_variances_p: float
     equal_variances_words: str
-
-    @property
-    def companion(self) -> str:
-        """The post hoc comparison to trust: the one without equal variances unless these can be assumed."""
-        return TUKEY if self.equal_variances_p >= LIMIT else GAMES_HOWELL
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class ModelPair:
     lo: float
     hi: float
     p: float
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -123,17 +124,13 @@ class Question:
 
     @cached_property
     def choices(self) -> tuple[tuple[str, str], ...]:
-        """Every metric with both post hoc methods, the one to trust first."""
-        return tuple(
-            (analysis.metric, method)
-            for analysis in self.analyses
-            for method in sorted((TUKEY, GAMES_HOWELL), key=lambda method: method != analysis.companion)
-        )
+        """Every metric with all methods of comparison; by repeat comes first, those of the thesis follow."""
+        return tuple((analysis.metric, method) for analysis in self.analyses for method in METHODS)
 
     @property
     def labels(self) -> list[str]:
         """The choices in words."""
-        return [f"{words_of(metric).label}, {method}" for metric, method in self.choices]
+        return [f"{words_of(metric).label}, {METHODS[method]}" for metric, method in self.choices]
 
     @property
     def by_model(self) -> bool:
@@ -189,8 +186,7 @@ def _by_comparison(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[Row,
 def _analysis(metric: str, rows: Sequence[Row]) -> Analysis:
     forms = {form: _form([row for row in rows if row["form"] == form]) for form in FORMS}
     equal = next((row for row in rows if row["form"] == EQUAL), None)
-    p = number_of(equal["p"]) if equal else math.nan
-    return Analysis(metric, forms, p, _equal_variances_words(equal, p))
+    return Analysis(metric, forms, _equal_variances_words(equal))
 
 
 def _form(rows: Sequence[Row]) -> Form:
@@ -218,37 +214,21 @@ def _effect(row: Row) -> str:
     return "" if math.isnan(value) else f"{value:.2f}".removeprefix("0") if value < 1 else "1.00"
 
 
-def _equal_variances_words(equal: Row | None, p: float) -> str:
-    """Whether the values spread alike in all cells, and which post hoc comparison to trust."""
-    robust = f"trust the form without equal variances, and {GAMES_HOWELL} below"
-    if math.isnan(p):
+def _equal_variances_words(equal: Row | None) -> str:
+    """Whether the values spread alike in all cells, as the thesis's form takes for granted."""
+    p = number_of(equal["p"]) if equal else math.nan
+    if equal is None or math.isnan(p):
         reason = (equal["reason"] if equal else "") or "not tested"
-        return f"Whether the values spread alike in all cells is not known ({reason}): {robust} where they exist."
-    test = f"{equal['method']}, p {_p_words(p)}" if equal else ""
+        return f"Whether the values spread alike in all cells is not known ({reason})."
+    test = f"{equal['method']}, p {_p_words(p)}"
     if p < LIMIT:
-        return f"The values do not spread alike in all cells ({test}): {robust}."
-    return (
-        f"No sign that the values spread differently between cells ({test}; with few repeats it detects little): "
-        f"the classical form and {TUKEY} are sufficient."
-    )
+        return f"The values do not spread alike in all cells ({test}), as the first of these forms takes for granted."
+    return f"No sign that the values spread differently between cells ({test}; with few repeats it detects little)."
 
 
 def _p_words(p: float) -> str:
     shown = thesis_p(p)
     return shown if shown.startswith("<") else f"= {shown}"
-
-
-def agreement(analysis: Analysis) -> str:
-    """A sentence on whether all forms find the same factors significant; empty where there is nothing to compare."""
-    forms = [form.p_values for form in analysis.forms.values() if form.rows]
-    shared = [factor for factor in next(iter(forms), {}) if all(factor in p_values for p_values in forms)]
-    tested = [factor for factor in shared if not all(math.isnan(p_values[factor]) for p_values in forms)]
-    if len(forms) < 2 or not tested:
-        return ""
-    disputed = [factor for factor in tested if len({p_values[factor] < LIMIT for p_values in forms}) > 1]
-    if not disputed:
-        return "All forms agree on which factors matter at the 5 % level."
-    return f"The forms disagree at the 5 % level on {listing(disputed)}: that is not settled."
 
 
 def _mean(row: Row, facts: Facts) -> Mean:
@@ -284,18 +264,25 @@ def by_words(by: str) -> str:
 
 
 def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
-    """The pairs that differ in the model alone."""
+    """The pairs that differ in the model alone: over all conditions, or at one level of another factor."""
     for row in rows:
         first, _, other = row["by"].partition("*")
-        if row["reason"] or first != "model" or "*" in other or not other:
+        if not row.get("a") or first != "model" or "*" in other:
             continue
-        level, is_same = row[f"{other}_a"], row[f"{other}_a"] == row[f"{other}_b"]
-        if is_same and row["model_a"] != row["model_b"]:
-            yield ModelPair(
-                row["metric"],
-                row["method"],
-                level_words(other, f"{level:g}" if isinstance(level, float) else str(level)),
-                facts.named(row["model_a"]),
-                facts.named(row["model_b"]),
-                *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),
-            )
+        models = (row["model_a"], row["model_b"]) if other else (row["a"], row["b"])
+        level = row[f"{other}_a"] if other else ""
+        if other and (level != row[f"{other}_b"] or models[0] == models[1]):
+            continue
+        difference, lo, hi, p = (number_of(row[column]) for column in ("difference", "lo", "hi", "p"))
+        yield ModelPair(
+            metric=row["metric"],
+            method=METHODS[row["method"]],
+            condition=level_words(other, f"{level:g}" if isinstance(level, float) else str(level)) if other else ALL,
+            one=facts.named(models[0]),
+            other=facts.named(models[1]),
+            difference=difference,
+            lo=lo,
+            hi=hi,
+            p=p,
+            reason=row["reason"] or "",
+        )

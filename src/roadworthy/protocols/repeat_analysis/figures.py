@@ -1,11 +1,12 @@
-"""Figures of differences: means with comparison intervals and grouping letters."""
+"""Figures of differences: means with their intervals and grouping letters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols.repeat_analysis.facts import Comparison, Differences, Mean, Question
+from roadworthy.protocols.repeat_analysis.facts import METHODS, Comparison, Differences, Mean, Question
+from roadworthy.protocols.repeat_analysis.questions import BY_REPEAT
 from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
 from roadworthy.report.words import bounds, number, words_of
@@ -32,7 +33,8 @@ def difference_charts(differences: Differences | None, facts: Facts) -> drawing.
 def comparison_chart(question: Question, facts: Facts, metric: str, by: str, method: str) -> drawing.View:
     """The means of all cells, the worst at the top; a dotted line where all above differ from all below."""
     comparison = question.comparison(metric, by, method)
-    name = f"{words_of(metric).label}, {method}"
+    name = f"{words_of(metric).label}, {METHODS[method]}"
+    interval = "95 % interval over repeats" if method == BY_REPEAT else "comparison interval"
     if not comparison.means:
         return _empty_view(name, comparison)
     worst_first = higher_is_better(metric) is not False
@@ -42,7 +44,7 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
     points = drawing.trace(
         "scatter",
         [
-            f"<b>{drawing.text(mean.cell)}</b><br>mean {number(metric, mean.mean)}<br>comparison interval "
+            f"<b>{drawing.text(mean.cell)}</b><br>mean {number(metric, mean.mean)}<br>{interval} "
             f"{bounds(metric, mean.lo, mean.hi)}<br>group {drawing.text(mean.letters)}"
             for mean in means
         ],

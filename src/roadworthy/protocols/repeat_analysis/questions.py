@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from roadworthy.core.tables import TableSpec
+from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.repeat_analysis.table_specs import anova_table, means_table, pairs_table
+
+BY_REPEAT = "by repeat"
+"""The form of an analysis, and the method of a comparison, that rest on one value per repeat."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +51,13 @@ class RepeatQuestion:
     def means(self) -> TableSpec:
         """The table of the means of levels."""
         return means_table(self.name, self.title)
+
+
+def drawn_anew(rows: pd.DataFrame) -> pd.Series:
+    """Which rows are of pixels that every repeat draws anew: those under a shift, and sets that a study makes itself.
+
+    >>> drawn_anew(pd.DataFrame({"shift": ["none", "fog", "none"], "foreign": ["tiny", "tiny", ""]})).tolist()
+    [False, True, True]
+    """
+    made = rows["foreign"] == "" if "foreign" in rows else pd.Series("shift" not in rows, rows.index)
+    return made | (rows["shift"] != UNDISTURBED) if "shift" in rows else made

@@ -15,7 +15,8 @@ def anova_table(name: str, title: str) -> TableSpec:
     )
     return TableSpec(
         f"anova_{name}",
-        f"One test of one form of the analysis of variance '{title}': a factor, an interaction, or equal variances.",
+        f"One test of one form of the analysis of variance '{title}', by repeat or as if every condition were evidence "
+        "of its own: a factor, an interaction, or equal variances.",
         key=("metric", "form", "factor"),
         columns=("metric", "form", *tested, "reason", "notes", "df_error", "epsilon"),
         optional=(*tested, "notes", "df_error", "epsilon"),
@@ -24,11 +25,12 @@ def anova_table(name: str, title: str) -> TableSpec:
 
 def pairs_table(name: str, title: str, factors: Sequence[str]) -> TableSpec:
     """The table of the differences between levels of the factors of a question."""
-    compared = ("a", "b", "difference", "lo", "hi", "p", "significant")
+    compared = ("a", "b", "difference", "lo", "hi", "p", "significant", "df", "test")
     levels = tuple(f"{factor}_{side}" for factor in factors for side in "ab")
     return TableSpec(
         f"posthoc_{name}",
-        f"The difference between two levels, or two combinations of levels, in the analysis '{title}'.",
+        f"The difference between two levels, or two combinations of levels, in the analysis '{title}', by one method: "
+        "by repeat (one value per repeat), or as if every condition were evidence of its own.",
         key=("metric", "by", "method", "a", "b"),
         columns=("metric", "by", "method", *compared, "reason", "notes", *levels),
         optional=(*compared, "notes", *levels),

@@ -22,7 +22,7 @@ from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import EXPECTED
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared
-from roadworthy.protocols.changes import OTHER_IMAGES, flip_p, not_paired
+from roadworthy.protocols.changes import OTHER_IMAGES, by_flips, flip_p, not_paired
 from roadworthy.protocols.situations import table_specs
 from roadworthy.protocols.situations.criteria import RowKey, select
 from roadworthy.protocols.situations.expected import Context, Situation
@@ -292,21 +292,25 @@ class Evidence(base.Evidence):
         return ""
 
     def _changed(self, other: Self, before: str, after: str, metric: Metric, change: PairedChange) -> PairedChange:
-        """The change with its interval, and p by flipping the signs of the weighted differences of whole objects."""
+        """The change with its interval, and p by the weighted differences of whole objects: see `by_flips`."""
         expectations = self.expected(before, metric), other.expected(after, metric)
         if missing := [one.reason for one in expectations if one.missing]:
             return replace(change, reason=missing[0])
         pairs = zip(self.samples(before, metric), other.samples(after, metric), strict=True)
         differences = [replace(two, values=two.values - one.values) for one, two in pairs]
         low, high = metric.limits(self.num_classes)
-        interval = expected_value(differences, low - high, high - low, confidence=change.confidence)
+
+        def bounded(confidence: float) -> Estimate:
+            return expected_value(differences, low - high, high - low, confidence=confidence)
+
+        interval = bounded(change.confidence)
         objects = np.concatenate([sample.groups for sample in differences])
         weighted = [sample.per_image() * sample.share / len(sample.groups) for sample in differences]
         index = np.unique(objects, return_inverse=True)[1]
         p = flip_p(np.bincount(index, np.concatenate(weighted)))
         change = replace(change, before=expectations[0].value, after=expectations[1].value, change=interval.value)
         change = replace(change, lo=interval.lo, hi=interval.hi, n=interval.n, groups=interval.groups)
-        return replace(change, p=p, method="sign flips by group")
+        return by_flips(change, p, bounded)
 
 
 def _as_shown(stimulus: Stimulus) -> str:
