@@ -60,7 +60,7 @@ REFERENCE = {
 GREY_LEVELS = dict.fromkeys(WITHOUT_CHANCE, 0.6) | {"c_jpeg_compression": 0.05}
 SHARES = {
     "c_gaussian_noise": 0.01, "c_shot_noise": 0.01, "c_impulse_noise": 0.02, "c_speckle_noise": 0.01,
-    "c_elastic_transform": 0.05, "c_motion_blur": 0.1, "c_snow": 0.08, "c_glass_blur": 0.03, "c_fog": 0.25,
+    "c_elastic_transform": 0.05, "c_motion_blur": 0.1, "c_snow": 0.05, "c_glass_blur": 0.03, "c_fog": 0.18,
     "c_spatter": 0.25,
 }  # fmt: skip
 
@@ -109,13 +109,12 @@ SMALL_REFERENCE = {
 # Accuracy in percent of the ResNet-20 on the first 800 test images of CIFAR-10 under the same packages with the
 # parameters of CIFAR-10-C, by severity: the mean over four draws of each image, by `benchmarks/corruption_accuracy.py
 # --network resnet20 --images 800 --draws 4`. Where both are equally hard, one draw of ours lies within 2.7 points of
-# each (the paired 95 % interval), and with a probability of 95 % within 3.8 points of all nine (Bonferroni).
+# each (the paired 95 % interval), and with a probability of 95 % within 3.8 points of all eight (Bonferroni).
 REFERENCE_ACCURACY = {
     "c_frost": {1: 85.5, 3: 67.59, 5: 54.41},
     "c_glass_blur": {1: 47.72, 3: 51.97, 5: 42.66},
     "c_fog": {5: 65.81},
     "c_elastic_transform": {4: 75.09},
-    "c_pixelate": {3: 73.38},
 }
 ACCURACY_WITHIN = 3.8
 
