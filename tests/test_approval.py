@@ -182,7 +182,7 @@ def test_an_unknown_question_names_the_nearest(tmp_path: Path) -> None:
 
 def test_suites_keep_their_names_and_meaning() -> None:
     alone = {name: suite.settings for name, suite in known_suites().items() if not suite.questions}
-    assert {"quick@1", "standard@1", "full@1", "corruptions@2"} <= {*alone}
+    assert {"quick@1", "standard@1", "full@1", "corruptions@3"} <= {*alone}
     assert all(len(settings) == 1 for settings in alone.values())
     approval = find_suite("approval")
     assert approval.settings["classification"] == find_suite("standard@1").settings["classification"]

@@ -18,7 +18,7 @@ from roadworthy.shifts.base import Photometric
 from roadworthy.shifts.sensor import EarlierFrame
 
 MOVING = ("perspective", "rotation", "crop", "size", "sensor_shifted_rows", "c_elastic_transform")
-STRONG_WAVES = {2: {"strength": 60}, 5: {"strength": 120}}
+STRONG_WAVES = {2: {"push": 9.6, "sigma": 2, "skew": 1}, 5: {"push": 19.2, "sigma": 2, "skew": 3}}
 """The published waves push a pixel of so small an image by less than half a pixel."""
 OBJECT, GROUND = 17.0, 50.0
 

@@ -142,7 +142,7 @@ def test_rules_by_hand() -> None:
     assert make_shift("fog_veil", 0.5).visual_range == 600.0
     assert make_shift("fgsm", 2.5).epsilon == 3
     assert make_shift("fgsm", 1.5).epsilon == 2
-    assert make_shift("c_gaussian_blur", 1.5).parameters() == {"sigma": (0.5, 1.5)}
+    assert make_shift("c_gaussian_blur", 1.5).parameters() == {"sigma": (0.5, 0.625, 1.5)}
 
 
 def test_own_tables_follow_the_same_rules() -> None:

@@ -35,7 +35,7 @@ from roadworthy.core.types import Images
 from roadworthy.shifts.arrays import Moved as Moved
 
 Number: TypeAlias = float | None
-Pair: TypeAlias = float | tuple[float, float] | None
+Triple: TypeAlias = float | tuple[float, float, float] | None
 Numbers: TypeAlias = Sequence[float] | None
 Word: TypeAlias = str | None
 
@@ -67,7 +67,7 @@ TYPES = {
     "float | None": "Number",
     "int": "int | None",
     "str": "Word",
-    "Pair": "Pair",
+    "Triple": "Triple",
     "tuple[float, ...]": "Numbers",
 }
 """Types of parameters as their classes write them, and as the stub does."""

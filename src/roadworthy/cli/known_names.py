@@ -187,6 +187,6 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "snow",
         "square",
     ),
-    "suites": ("approval@1", "corruptions@2", "full@1", "localization@1", "quick@1", "standard@1"),
+    "suites": ("approval@1", "corruptions@3", "full@1", "localization@1", "quick@1", "standard@1"),
     "templates": ("example", "road-users", "traffic-signs"),
 }

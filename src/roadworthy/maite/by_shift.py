@@ -100,13 +100,13 @@ class CContrast(ShiftAugmentation):
 
 
 class CElasticTransform(ShiftAugmentation):
-    """A wavy pane: img(p + a u(p)), a = `strength`, u a smooth random field; edges mirrored."""
+    """A wavy pane: the image is skewed, then img(p + u(p)), u a smooth random field; edges mirrored."""
 
     shift = "c_elastic_transform"
 
 
 class CPixelate(ShiftAugmentation):
-    """Low resolution: shrunk to `share` of each side (whole pixels, rounded down) by means over areas, enlarged
+    """Low resolution: shrunk to `share` of each side (whole pixels, rounded down) by means over cells, enlarged
     again."""
 
     shift = "c_pixelate"

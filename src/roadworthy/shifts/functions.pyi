@@ -9,7 +9,7 @@ from roadworthy.core.types import Images
 from roadworthy.shifts.arrays import Moved as Moved
 
 Number: TypeAlias = float | None
-Pair: TypeAlias = float | tuple[float, float] | None
+Triple: TypeAlias = float | tuple[float, float, float] | None
 Numbers: TypeAlias = Sequence[float] | None
 Word: TypeAlias = str | None
 
@@ -159,26 +159,26 @@ def reflection(image: ArrayLike, level: Number = None, *, size: Number = None, *
 def reflection(image: ArrayLike, level: Number = None, *, size: Number = None, **more: Unpack[Masked]) -> Moved: ...
 @overload
 def c_defocus_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, softness: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, softness: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
 
 @overload
 def c_defocus_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, softness: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, softness: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_defocus_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, softness: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, softness: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_glass_blur(
     image: ArrayLike,
     level: Number = None,
     *,
-    sigma: Pair = None,
-    reach: Pair = None,
-    iterations: Pair = None,
+    sigma: Triple = None,
+    reach: Triple = None,
+    iterations: Triple = None,
     **more: Unpack[Alone],
 ) -> Images:
     """Frosted glass: Gaussian blur of `sigma`, pixels replaced by near ones, the same blur again."""
@@ -188,9 +188,9 @@ def c_glass_blur(
     image: ArrayLike,
     level: Number = None,
     *,
-    sigma: Pair = None,
-    reach: Pair = None,
-    iterations: Pair = None,
+    sigma: Triple = None,
+    reach: Triple = None,
+    iterations: Triple = None,
     **more: Unpack[Boxed],
 ) -> Moved: ...
 @overload
@@ -198,162 +198,190 @@ def c_glass_blur(
     image: ArrayLike,
     level: Number = None,
     *,
-    sigma: Pair = None,
-    reach: Pair = None,
-    iterations: Pair = None,
+    sigma: Triple = None,
+    reach: Triple = None,
+    iterations: Triple = None,
     **more: Unpack[Masked],
 ) -> Moved: ...
 @overload
 def c_motion_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, sigma: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, sigma: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees."""
 
 @overload
 def c_motion_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, sigma: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, sigma: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_motion_blur(
-    image: ArrayLike, level: Number = None, *, radius: Pair = None, sigma: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, radius: Triple = None, sigma: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_zoom_blur(
-    image: ArrayLike, level: Number = None, *, largest: Pair = None, layers: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, largest: Triple = None, layers: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Driving forwards: the mean of the image and `layers` copies, enlarged about the centre by 1 to `largest`."""
 
 @overload
 def c_zoom_blur(
-    image: ArrayLike, level: Number = None, *, largest: Pair = None, layers: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, largest: Triple = None, layers: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_zoom_blur(
-    image: ArrayLike, level: Number = None, *, largest: Pair = None, layers: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, largest: Triple = None, layers: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
-def c_gaussian_blur(image: ArrayLike, level: Number = None, *, sigma: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_gaussian_blur(image: ArrayLike, level: Number = None, *, sigma: Triple = None, **more: Unpack[Alone]) -> Images:
     """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
 
 @overload
-def c_gaussian_blur(image: ArrayLike, level: Number = None, *, sigma: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
+def c_gaussian_blur(
+    image: ArrayLike, level: Number = None, *, sigma: Triple = None, **more: Unpack[Boxed]
+) -> Moved: ...
 @overload
-def c_gaussian_blur(image: ArrayLike, level: Number = None, *, sigma: Pair = None, **more: Unpack[Masked]) -> Moved: ...
+def c_gaussian_blur(
+    image: ArrayLike, level: Number = None, *, sigma: Triple = None, **more: Unpack[Masked]
+) -> Moved: ...
 @overload
-def c_contrast(image: ArrayLike, level: Number = None, *, keep: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_contrast(image: ArrayLike, level: Number = None, *, keep: Triple = None, **more: Unpack[Alone]) -> Images:
     """Flat light: m + k (img - m), m the mean of each channel, k = `keep`."""
 
 @overload
-def c_contrast(image: ArrayLike, level: Number = None, *, keep: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
+def c_contrast(image: ArrayLike, level: Number = None, *, keep: Triple = None, **more: Unpack[Boxed]) -> Moved: ...
 @overload
-def c_contrast(image: ArrayLike, level: Number = None, *, keep: Pair = None, **more: Unpack[Masked]) -> Moved: ...
+def c_contrast(image: ArrayLike, level: Number = None, *, keep: Triple = None, **more: Unpack[Masked]) -> Moved: ...
 @overload
 def c_elastic_transform(
-    image: ArrayLike, level: Number = None, *, strength: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike,
+    level: Number = None,
+    *,
+    push: Triple = None,
+    sigma: Triple = None,
+    skew: Triple = None,
+    **more: Unpack[Alone],
 ) -> Images:
-    """A wavy pane: img(p + a u(p)), a = `strength`, u a smooth random field; edges mirrored."""
+    """A wavy pane: the image is skewed, then img(p + u(p)), u a smooth random field; edges mirrored."""
 
 @overload
 def c_elastic_transform(
-    image: ArrayLike, level: Number = None, *, strength: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike,
+    level: Number = None,
+    *,
+    push: Triple = None,
+    sigma: Triple = None,
+    skew: Triple = None,
+    **more: Unpack[Boxed],
 ) -> Moved: ...
 @overload
 def c_elastic_transform(
-    image: ArrayLike, level: Number = None, *, strength: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike,
+    level: Number = None,
+    *,
+    push: Triple = None,
+    sigma: Triple = None,
+    skew: Triple = None,
+    **more: Unpack[Masked],
 ) -> Moved: ...
 @overload
-def c_pixelate(image: ArrayLike, level: Number = None, *, share: Pair = None, **more: Unpack[Alone]) -> Images:
-    """Low resolution: shrunk to `share` of each side (whole pixels, rounded down) by means over areas, enlarged
+def c_pixelate(image: ArrayLike, level: Number = None, *, share: Triple = None, **more: Unpack[Alone]) -> Images:
+    """Low resolution: shrunk to `share` of each side (whole pixels, rounded down) by means over cells, enlarged
     again."""
 
 @overload
-def c_pixelate(image: ArrayLike, level: Number = None, *, share: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
+def c_pixelate(image: ArrayLike, level: Number = None, *, share: Triple = None, **more: Unpack[Boxed]) -> Moved: ...
 @overload
-def c_pixelate(image: ArrayLike, level: Number = None, *, share: Pair = None, **more: Unpack[Masked]) -> Moved: ...
+def c_pixelate(image: ArrayLike, level: Number = None, *, share: Triple = None, **more: Unpack[Masked]) -> Moved: ...
 @overload
 def c_jpeg_compression(
-    image: ArrayLike, level: Number = None, *, quality: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, quality: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """A poor recording: stored as JPEG of that `quality` (whole number, 1 to 100) and read again."""
 
 @overload
 def c_jpeg_compression(
-    image: ArrayLike, level: Number = None, *, quality: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, quality: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_jpeg_compression(
-    image: ArrayLike, level: Number = None, *, quality: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, quality: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_saturate(
-    image: ArrayLike, level: Number = None, *, factor: Pair = None, offset: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, factor: Triple = None, offset: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Colours too pale or too strong: saturation s becomes min(1, `factor` s + `offset`), hue and brightness stay."""
 
 @overload
 def c_saturate(
-    image: ArrayLike, level: Number = None, *, factor: Pair = None, offset: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, factor: Triple = None, offset: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_saturate(
-    image: ArrayLike, level: Number = None, *, factor: Pair = None, offset: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, factor: Triple = None, offset: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_gaussian_noise(
-    image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Low light: img + 255 s n, n standard normal, s = `deviation`."""
 
 @overload
 def c_gaussian_noise(
-    image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_gaussian_noise(
-    image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
-def c_shot_noise(image: ArrayLike, level: Number = None, *, photons: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_shot_noise(image: ArrayLike, level: Number = None, *, photons: Triple = None, **more: Unpack[Alone]) -> Images:
     """Few photons: 255 Poisson(p img / 255) / p, p = `photons` at white."""
 
 @overload
-def c_shot_noise(image: ArrayLike, level: Number = None, *, photons: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
+def c_shot_noise(image: ArrayLike, level: Number = None, *, photons: Triple = None, **more: Unpack[Boxed]) -> Moved: ...
 @overload
-def c_shot_noise(image: ArrayLike, level: Number = None, *, photons: Pair = None, **more: Unpack[Masked]) -> Moved: ...
+def c_shot_noise(
+    image: ArrayLike, level: Number = None, *, photons: Triple = None, **more: Unpack[Masked]
+) -> Moved: ...
 @overload
-def c_impulse_noise(image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_impulse_noise(image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Alone]) -> Images:
     """Bit errors: a share `amount` of all values becomes black or white, each as likely."""
 
 @overload
-def c_impulse_noise(image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
-@overload
 def c_impulse_noise(
-    image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
-def c_speckle_noise(image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_impulse_noise(
+    image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Masked]
+) -> Moved: ...
+@overload
+def c_speckle_noise(
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Alone]
+) -> Images:
     """Noise that grows with brightness: img (1 + s n), n standard normal, s = `deviation`."""
 
 @overload
 def c_speckle_noise(
-    image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_speckle_noise(
-    image: ArrayLike, level: Number = None, *, deviation: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, deviation: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_snow(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    zoom: Pair = None,
-    threshold: Pair = None,
-    radius: Pair = None,
-    sigma: Pair = None,
-    keep: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    zoom: Triple = None,
+    threshold: Triple = None,
+    radius: Triple = None,
+    sigma: Triple = None,
+    keep: Triple = None,
     **more: Unpack[Alone],
 ) -> Images:
     """Driving snow: k img + (1 - k) max(img, 1.5 grey + 127.5) + s + s turned by 180 degrees, k = `keep`."""
@@ -363,13 +391,13 @@ def c_snow(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    zoom: Pair = None,
-    threshold: Pair = None,
-    radius: Pair = None,
-    sigma: Pair = None,
-    keep: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    zoom: Triple = None,
+    threshold: Triple = None,
+    radius: Triple = None,
+    sigma: Triple = None,
+    keep: Triple = None,
     **more: Unpack[Boxed],
 ) -> Moved: ...
 @overload
@@ -377,61 +405,61 @@ def c_snow(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    zoom: Pair = None,
-    threshold: Pair = None,
-    radius: Pair = None,
-    sigma: Pair = None,
-    keep: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    zoom: Triple = None,
+    threshold: Triple = None,
+    radius: Triple = None,
+    sigma: Triple = None,
+    keep: Triple = None,
     **more: Unpack[Masked],
 ) -> Moved: ...
 @overload
 def c_frost(
-    image: ArrayLike, level: Number = None, *, keep: Pair = None, ice: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, keep: Triple = None, ice: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Ice on the lens: `keep` img + `ice` frost, frost a random window of one of five drawn panes, maybe mirrored."""
 
 @overload
 def c_frost(
-    image: ArrayLike, level: Number = None, *, keep: Pair = None, ice: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, keep: Triple = None, ice: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_frost(
-    image: ArrayLike, level: Number = None, *, keep: Pair = None, ice: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, keep: Triple = None, ice: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
 def c_fog(
-    image: ArrayLike, level: Number = None, *, density: Pair = None, decay: Pair = None, **more: Unpack[Alone]
+    image: ArrayLike, level: Number = None, *, density: Triple = None, decay: Triple = None, **more: Unpack[Alone]
 ) -> Images:
     """Banks of fog: (img + d clouds) m / (m + d 255), d = `density`, m the largest value of the image."""
 
 @overload
 def c_fog(
-    image: ArrayLike, level: Number = None, *, density: Pair = None, decay: Pair = None, **more: Unpack[Boxed]
+    image: ArrayLike, level: Number = None, *, density: Triple = None, decay: Triple = None, **more: Unpack[Boxed]
 ) -> Moved: ...
 @overload
 def c_fog(
-    image: ArrayLike, level: Number = None, *, density: Pair = None, decay: Pair = None, **more: Unpack[Masked]
+    image: ArrayLike, level: Number = None, *, density: Triple = None, decay: Triple = None, **more: Unpack[Masked]
 ) -> Moved: ...
 @overload
-def c_brightness(image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Alone]) -> Images:
+def c_brightness(image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Alone]) -> Images:
     """Overexposure: the largest channel v of a pixel becomes min(255, v + 255 b), b = `amount`; its hue stays."""
 
 @overload
-def c_brightness(image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Boxed]) -> Moved: ...
+def c_brightness(image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Boxed]) -> Moved: ...
 @overload
-def c_brightness(image: ArrayLike, level: Number = None, *, amount: Pair = None, **more: Unpack[Masked]) -> Moved: ...
+def c_brightness(image: ArrayLike, level: Number = None, *, amount: Triple = None, **more: Unpack[Masked]) -> Moved: ...
 @overload
 def c_spatter(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    sigma: Pair = None,
-    threshold: Pair = None,
-    strength: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    sigma: Triple = None,
+    threshold: Triple = None,
+    strength: Triple = None,
     liquid: Word = None,
     **more: Unpack[Alone],
 ) -> Images:
@@ -442,11 +470,11 @@ def c_spatter(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    sigma: Pair = None,
-    threshold: Pair = None,
-    strength: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    sigma: Triple = None,
+    threshold: Triple = None,
+    strength: Triple = None,
     liquid: Word = None,
     **more: Unpack[Boxed],
 ) -> Moved: ...
@@ -455,11 +483,11 @@ def c_spatter(
     image: ArrayLike,
     level: Number = None,
     *,
-    mean: Pair = None,
-    spread: Pair = None,
-    sigma: Pair = None,
-    threshold: Pair = None,
-    strength: Pair = None,
+    mean: Triple = None,
+    spread: Triple = None,
+    sigma: Triple = None,
+    threshold: Triple = None,
+    strength: Triple = None,
     liquid: Word = None,
     **more: Unpack[Masked],
 ) -> Moved: ...

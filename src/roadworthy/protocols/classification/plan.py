@@ -69,7 +69,7 @@ class Classification(base.Protocol):
         "standard@1": Settings(),
         "full@1": Settings(repeats=5),
         "approval@1": Settings(),
-        "corruptions@2": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
+        "corruptions@3": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
     }
 
     def metrics_of(self, settings: Settings | None) -> tuple[Metric, ...]:

@@ -1,4 +1,4 @@
-"""What the common corruptions share: parameters that lie between two published tables, and how they are checked."""
+"""What the common corruptions share: parameters that lie between three published tables, and how they are checked."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ from roadworthy.core.roles import Shift
 from roadworthy.core.validation import check_number
 from roadworthy.shifts.base import Photometric
 
-Pair = tuple[float, float]
-"""A parameter at 32x32 and at 224x224."""
+Triple = tuple[float, float, float]
+"""A parameter at 32x32, at 64x64 and at 224x224."""
 
-SMALL, LARGE = 32, 224
+SIDES = (32, 64, 224)
+"""Sides of the images of the published sets: CIFAR-10-C, Tiny ImageNet-C, ImageNet-C."""
+SMALL, LARGE = SIDES[0], SIDES[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoSizes(Shift):
-    """A shift whose every parameter is a pair: its value at 32x32 (CIFAR-C) and at 224x224 (ImageNet-C).
+class ThreeSizes(Shift):
+    """A shift whose every parameter is a triple: its values in CIFAR-10-C, Tiny ImageNet-C and ImageNet-C.
 
-    Between the two sizes a value lies on the straight line in the logarithm of the shorter side; beyond them it stays,
-    except that parameters in `pixels` scale with the image. One number stands for two equal ones.
+    These are for images of 32, 64 and 224 pixels. Between two of the sizes a value lies on the straight line in the
+    logarithm of the shorter side; beyond them it stays, except that parameters in `pixels` scale with the image. One
+    number stands for three equal ones.
     """
 
-    RANGES: ClassVar[Mapping[str, Pair]]
+    RANGES: ClassVar[Mapping[str, tuple[float, float]]]
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.RANGES.items():
             value = getattr(self, name)
-            pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-            if len(pair) != 2:
+            triple = tuple(value) if isinstance(value, list | tuple) else (value,) * len(SIDES)
+            if len(triple) != len(SIDES):
                 raise InputError(
-                    f"shift {self.name}: {name} must be one number, or two for images of {SMALL} and {LARGE} pixels, "
+                    f"shift {self.name}: {name} must be one number, or three for images of 32, 64 and 224 pixels, "
                     f"not {value!r}"
                 )
-            for number in pair:
+            for number in triple:
                 check_number(f"shift {self.name}: {name}", number, low, high)
-            object.__setattr__(self, name, pair)
+            object.__setattr__(self, name, triple)
 
     def sized(self, height: int, width: int) -> list[float]:
         """The numeric parameters for images of that size, in the order of the fields."""
@@ -56,18 +59,25 @@ class TwoSizes(Shift):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corruption(TwoSizes, Photometric):
+class Corruption(ThreeSizes, Photometric):
     """A corruption of the pixel values: boxes and masks stay as they are."""
 
 
-def between(pair: Pair, side: float) -> float:
-    """The value for images of that shorter side: a + t (b - a), t = log(side / 32) / log(224 / 32) within [0, 1].
+def between(triple: Sequence[float], side: float) -> float:
+    """The value for images of that shorter side s: a + t (b - a), t = log(s / u) / log(v / u).
 
-    >>> between((1, 3), 32), between((1, 3), 224), between((1, 3), 500), between((4, 4), 64)
-    (1.0, 3.0, 3.0, 4.0)
+    u and v are the two of the sizes 32, 64 and 224 that s lies between, a and b the values there; those of 32 and of
+    224 hold beyond.
+
+    >>> [between((1, 2, 5), side) for side in (10, 32, 64, 224, 500)]
+    [1.0, 1.0, 2.0, 5.0, 5.0]
+    >>> round(between((1, 2, 5), 32 * 2**0.5), 9)
+    1.5
     """
-    share = math.log(min(max(side, SMALL), LARGE) / SMALL) / math.log(LARGE / SMALL)
-    return pair[0] + share * (pair[1] - pair[0])
+    for low, high, u, v in zip(triple, triple[1:], SIDES, SIDES[1:], strict=False):
+        if side < v:
+            return low + math.log(max(side, u) / u) / math.log(v / u) * (high - low)
+    return float(triple[-1])
 
 
 def beyond(side: float) -> float:
@@ -81,21 +91,22 @@ def beyond(side: float) -> float:
 
 def severities(
     small: Sequence[float],
+    middle: Sequence[float],
     large: Sequence[float],
-    within: Pair,
+    within: tuple[float, float],
     *,
     pixels: bool = False,
     neutral: float | None = None,
     inverse: bool = False,
 ) -> Any:
-    """A parameter: five values at 32x32, five at 224x224, the least and largest it may be, whether it is in pixels.
+    """A parameter: five values at each of the three sizes, the least and largest it may be, whether it is in pixels.
 
     `neutral` and `inverse` as those of any `parameter`.
 
-    >>> severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64)).metadata["levels"][0]
-    (0.4, 1)
+    >>> severities((0.4, 0.6, 0.7, 0.8, 1), (0.5, 0.75, 1, 1.25, 1.5), (1, 2, 3, 4, 6), (0, 64)).metadata["levels"][0]
+    (0.4, 0.5, 1)
     """
-    declared = parameter(*zip(small, large, strict=True), within=within, neutral=neutral, inverse=inverse)
+    declared = parameter(*zip(small, middle, large, strict=True), within=within, neutral=neutral, inverse=inverse)
     return field(metadata={**declared.metadata, "pixels": pixels})
 
 

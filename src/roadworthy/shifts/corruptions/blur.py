@@ -15,7 +15,7 @@ from roadworthy.core.random import random_bytes
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Images
 from roadworthy.shifts.base import Paint, gaussian
-from roadworthy.shifts.corruptions.base import Corruption, Pair, severities
+from roadworthy.shifts.corruptions.base import Corruption, Triple, severities
 
 STEEPEST_MOTION = 45.0
 """Largest angle of motion blur with the horizontal, in degrees, either way, uniform."""
@@ -27,8 +27,12 @@ LONGEST_TRAIL = 4.0
 class DefocusBlur(Corruption):
     """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
 
-    radius: Pair = severities((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10), within=(0, 64), pixels=True)
-    softness: Pair = severities((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4), within=(0.01, 16), pixels=True)
+    radius: Triple = severities(
+        (0.3, 0.4, 0.5, 1, 1.5), (0.5, 1, 1.5, 2.5, 3), (3, 4, 6, 8, 10), within=(0, 64), pixels=True
+    )
+    softness: Triple = severities(
+        (0.4, 0.5, 0.6, 0.2, 0.1), (0.6, 0.1, 0.1, 0.01, 0.1), (0.1, *[0.5] * 4), within=(0.01, 16), pixels=True
+    )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         kernel = disc(*self.sized(height, width))
@@ -47,11 +51,16 @@ class GlassBlur(Corruption):
 
     code_version: ClassVar[int] = 2
 
-    sigma: Pair = severities(
-        (0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32), pixels=True, neutral=0
+    sigma: Triple = severities(
+        (0.05, 0.25, 0.4, 0.25, 0.4),
+        (0.1, 0.5, 0.6, 0.7, 0.9),
+        (0.7, 0.9, 1, 1.1, 1.5),
+        within=(0, 32),
+        pixels=True,
+        neutral=0,
     )
-    reach: Pair = severities((1, 1, 1, 1, 1), (1, 2, 2, 3, 4), within=(1, 32), pixels=True)
-    iterations: Pair = severities((1, 1, 1, 2, 2), (2, 1, 3, 2, 2), within=(0, 20), neutral=0)
+    reach: Triple = severities((1, 1, 1, 1, 1), (1, 1, 1, 2, 2), (1, 2, 2, 3, 4), within=(1, 32), pixels=True)
+    iterations: Triple = severities((1, 1, 1, 2, 2), (1, 1, 2, 1, 2), (2, 1, 3, 2, 2), within=(0, 20), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         sigma, reach, rounds = self.sized(height, width)
@@ -88,8 +97,12 @@ class MotionBlur(Corruption):
     Boxes, masks and depth stay where the trail starts, which is where it is strongest.
     """
 
-    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64), pixels=True, neutral=0)
-    sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64), pixels=True)
+    radius: Triple = severities(
+        (6, 6, 6, 8, 9), (10, 10, 10, 10, 12), (10, 15, 15, 15, 20), within=(0, 64), pixels=True, neutral=0
+    )
+    sigma: Triple = severities(
+        (1, 1.5, 2, 2, 2.5), (1, 1.5, 2, 2.5, 3), (3, 5, 8, 12, 15), within=(0.01, 64), pixels=True
+    )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         radius, sigma = self.sized(height, width)
@@ -106,8 +119,14 @@ class ZoomBlur(Corruption):
     and mask stay: the copy of scale 1 counts twice and is the sharpest.
     """
 
-    largest: Pair = severities((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3), within=(1, 10), neutral=1)
-    layers: Pair = severities((7, 12, 16, 21, 26), (12, 16, 11, 13, 11), within=(1, 100))
+    largest: Triple = severities(
+        (1.06, 1.11, 1.15, 1.2, 1.25),
+        (1.06, 1.11, 1.15, 1.2, 1.25),
+        (1.11, 1.15, 1.2, 1.24, 1.3),
+        within=(1, 10),
+        neutral=1,
+    )
+    layers: Triple = severities((7, 12, 16, 21, 26), (7, 12, 16, 21, 26), (12, 16, 11, 13, 11), within=(1, 100))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         largest, layers = self.sized(height, width)
@@ -130,7 +149,9 @@ class ZoomBlur(Corruption):
 class GaussianBlur(Corruption):
     """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
 
-    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64), pixels=True, neutral=0)
+    sigma: Triple = severities(
+        (0.4, 0.6, 0.7, 0.8, 1), (0.5, 0.75, 1, 1.25, 1.5), (1, 2, 3, 4, 6), within=(0, 64), pixels=True, neutral=0
+    )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (sigma,) = self.sized(height, width)
@@ -196,11 +217,15 @@ def taken_in_turn(flat: NDArray[np.intp], pixels: NDArray[np.intp], sources: NDA
 
 def _enlarged(zoom: float, height: int, width: int) -> NDArray[np.float64]:
     """From a pixel of the enlarged image to the point it shows (2, 3)."""
-    (across, left), (down, top) = (_window(zoom, side) for side in (width, height))
+    (across, left), (down, top) = (enlarging(zoom, side) for side in (width, height))
     return np.array(((across, 0, left), (0, down, top)))
 
 
-def _window(zoom: float, side: int) -> tuple[float, int]:
-    """Step and start of the middle window of side / zoom pixels, rounded up, on the enlarged image."""
+def enlarging(zoom: float, side: int) -> tuple[float, int]:
+    """Step and start of the middle window of side / zoom pixels, rounded up, on the enlarged image.
+
+    >>> enlarging(2, 10), enlarging(1, 10)
+    ((0.4444444444444444, 2), (1.0, 0))
+    """
     shown = math.ceil(side / zoom)
     return (shown - 1) / max(1, round(shown * zoom) - 1), (side - shown) // 2

@@ -20,7 +20,7 @@ from roadworthy.core.random import random_bytes
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Images
 from roadworthy.shifts.base import Paint
-from roadworthy.shifts.corruptions.base import Corruption, Pair, severities
+from roadworthy.shifts.corruptions.base import Corruption, Triple, severities
 
 BITS = 14
 CLEAN, UP_TO = np.arange(256.0)[:, None], np.arange(255.0)
@@ -62,8 +62,12 @@ def _quantile_table(kind: type[ValueNoise], amount: float) -> NDArray[np.uint8]:
 class GaussianNoise(ValueNoise):
     """Low light: img + 255 s n, n standard normal, s = `deviation`."""
 
-    deviation: Pair = severities(
-        (0.04, 0.06, 0.08, 0.09, 0.1), (0.08, 0.12, 0.18, 0.26, 0.38), within=(0.001, 10), neutral=0
+    deviation: Triple = severities(
+        (0.04, 0.06, 0.08, 0.09, 0.1),
+        (0.04, 0.08, 0.12, 0.15, 0.18),
+        (0.08, 0.12, 0.18, 0.26, 0.38),
+        within=(0.001, 10),
+        neutral=0,
     )
     # Normal around the clean value.
     probabilities = staticmethod(lambda amount: ndtr((UP_TO + 0.5 - CLEAN) / (255 * amount)))
@@ -73,8 +77,13 @@ class GaussianNoise(ValueNoise):
 class ShotNoise(ValueNoise):
     """Few photons: 255 Poisson(p img / 255) / p, p = `photons` at white."""
 
-    photons: Pair = severities(
-        (500, 250, 100, 75, 50), (60, 25, 12, 5, 3), within=(0.1, 100_000), neutral=math.inf, inverse=True
+    photons: Triple = severities(
+        (500, 250, 100, 75, 50),
+        (250, 100, 50, 30, 15),
+        (60, 25, 12, 5, 3),
+        within=(0.1, 100_000),
+        neutral=math.inf,
+        inverse=True,
     )
     # Poisson counts, as many as fit below the next value.
     probabilities = staticmethod(lambda amount: pdtr(np.ceil((UP_TO + 0.5) * amount / 255) - 1, CLEAN * amount / 255))
@@ -84,7 +93,13 @@ class ShotNoise(ValueNoise):
 class ImpulseNoise(ValueNoise):
     """Bit errors: a share `amount` of all values becomes black or white, each as likely."""
 
-    amount: Pair = severities((0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27), within=(0, 1), neutral=0)
+    amount: Triple = severities(
+        (0.01, 0.02, 0.03, 0.05, 0.07),
+        (0.01, 0.02, 0.05, 0.08, 0.14),
+        (0.03, 0.06, 0.09, 0.17, 0.27),
+        within=(0, 1),
+        neutral=0,
+    )
     # Black, the clean value, or white.
     probabilities = staticmethod(lambda amount: amount / 2 + (1 - amount) * (UP_TO >= CLEAN))
 
@@ -93,8 +108,12 @@ class ImpulseNoise(ValueNoise):
 class SpeckleNoise(ValueNoise):
     """Noise that grows with brightness: img (1 + s n), n standard normal, s = `deviation`."""
 
-    deviation: Pair = severities(
-        (0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), within=(0.001, 10), neutral=0
+    deviation: Triple = severities(
+        (0.06, 0.1, 0.12, 0.16, 0.2),
+        (0.15, 0.2, 0.25, 0.3, 0.35),
+        (0.15, 0.2, 0.35, 0.45, 0.6),
+        within=(0.001, 10),
+        neutral=0,
     )
     # Normal around the clean value, of a spread in proportion to it; black stays black.
     probabilities = staticmethod(lambda amount: ndtr((UP_TO + 0.5 - CLEAN) / np.maximum(CLEAN * amount, 1e-9)))
