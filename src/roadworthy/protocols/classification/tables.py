@@ -21,7 +21,15 @@ from roadworthy.metrics import Answers, Metric, find_metric, unknown_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
-from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired, of_same_cases, same_cases
+from roadworthy.protocols.changes import (
+    by_bootstrap,
+    by_mcnemar,
+    by_ranked,
+    flip_p,
+    not_paired,
+    of_same_cases,
+    same_cases,
+)
 from roadworthy.protocols.classification import by_condition, corruption_error, in_service, table_specs
 from roadworthy.protocols.classification.against import where_of, worsening
 from roadworthy.protocols.classification.deciding import decide
@@ -53,7 +61,7 @@ from roadworthy.statistics.estimates import (
     no_estimate,
 )
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.statistics.summaries import Objects
+from roadworthy.statistics.summaries import Objects, figures_of
 from roadworthy.verdict import Criterion, Measurement, Why
 from roadworthy.verdict.why import no_single_images
 
@@ -278,6 +286,8 @@ class Evidence(base.Evidence):
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
         whole, factor = self.bounded_by(metric)
+        if whole.ranked:
+            return by_ranked(change, *(figures_of([cell], whole.name) for cell in (before, after)))
         if not metric.mean_over_objects:
             drawn = [factor * cell.resampled[whole.name] for cell in (before, after)]
             room = factor * whole.room(len(self.class_names))
