@@ -2,21 +2,27 @@
 
 `python benchmarks/interval_coverage.py [--runs N]` prints the tables of docs/metrics.md. An entry `a/b w` means: the
 lower bound lay above the truth in a % of the runs, the upper bound below it in b %, and the mean width was w. Nominal:
-2.5/2.5.
+2.5/2.5. In the tables of rankings an entry `c % w (h %)` means: h % of the runs have bounds, which hold the truth in
+c % of these and are w times as wide as the central 95 % of the values.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import beta, t
 
-from roadworthy.metrics import Answers, accuracy, brier
+from roadworthy.metrics import Answers, Metric, accuracy, auroc, brier, fpr95_right, fpr95_wrong
+from roadworthy.metrics.base import DROP
+from roadworthy.metrics.ranking import Ranking
 from roadworthy.protocols.classification.settings import METRICS
 from roadworthy.statistics import (
     GroupBootstrap,
@@ -26,6 +32,7 @@ from roadworthy.statistics import (
     proportion_interval,
     wilson,
 )
+from roadworthy.statistics.ranked import ranked_estimate, ranked_figure
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -174,7 +181,7 @@ def softmax(logits: Floats) -> Floats:
 
 def others(runs: int) -> None:
     """Print a table of the bootstrap on every metric, of the phantom group on means, and of both on paired drops."""
-    metrics = {metric.name: metric for metric in METRICS if metric.name not in ("accuracy", "brier_mean")}
+    metrics = {m.name: m for m in METRICS if not m.ranked and m.name not in ("accuracy", "brier_mean")}
     columns = [*metrics, "brier, phantom group", "accuracy drop, bootstrap", "accuracy drop, phantom group"]
     print(f"\n| objects x frames | classifier | {' | '.join(columns)} |")
     print("|---|---|" + "---|" * len(columns))
@@ -204,9 +211,162 @@ def others(runs: int) -> None:
             print(f"| {groups} x {frames} | {kind} | {row(missed.values())} |", flush=True)
 
 
+# ---- Figures of a ranking: AUROC and FPR95, alone, as drops, and for outliers
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A simulated test set: objects of each image (n,), who is on the positive side, and scores, two of each.
+
+    The second system (a disturbed model) shares half of the variance of its scores with the first.
+    """
+
+    owner: NDArray[np.int64]
+    positive: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    scores: tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is simulated: so many objects of `frames` images each, or of 1 to 20 (`unequal`), so many right answers.
+
+    Errors of the images of an object have this correlation, and so have their scores. `mean` is how far apart right and
+    wrong answers lie in standard deviations; a disturbed model is wrong twice as often, 0.3 closer. With `outliers`
+    the sides have objects of their own, as many outside as inside.
+    """
+
+    objects: int
+    accuracy: float
+    correlation: float
+    mean: float = 1.5
+    frames: int = 5
+    unequal: bool = False
+    outliers: bool = False
+
+    def sizes(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        return rng.integers(1, 20, self.objects) if self.unequal else np.full(self.objects, self.frames)
+
+    def alike(self, rng: np.random.Generator, owner: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
+        """A uniform and a normal number per image; images of an object have the correlation of the cell."""
+        own, root = len(owner), math.sqrt(self.correlation)
+        together = rng.random(own) < root
+        uniform = np.where(together, rng.random(count)[owner], rng.random(own))
+        normal = root * rng.normal(size=count)[owner] + math.sqrt(1 - self.correlation) * rng.normal(size=own)
+        return uniform, normal
+
+    def draw(self, rng: np.random.Generator) -> Shown:
+        count = 2 * self.objects if self.outliers else self.objects
+        sizes = np.concatenate([self.sizes(rng) for _ in range(count // self.objects)])
+        owner = np.repeat(np.arange(count), sizes)
+        uniform, shared = self.alike(rng, owner, count)
+        accuracies, means = (self.accuracy, 2 * self.accuracy - 1), (self.mean, self.mean - 0.3)
+        positive, scores = [], []
+        for right, mean in zip(accuracies, means, strict=True):
+            side = owner < self.objects if self.outliers else uniform < right
+            own = self.alike(rng, owner, count)[1]
+            positive.append(side)
+            scores.append(mean * side + math.sqrt(0.5) * (shared + own))
+        return Shown(owner, (positive[0], positive[1]), (scores[0], scores[1]))
+
+    def truths(self, metric: Metric) -> tuple[float, float]:
+        """The true value of both systems; both directions of FPR95 have the same here."""
+        means = (self.mean, self.mean - 0.3)
+        areas = [float(ndtr(mean / math.sqrt(2))) for mean in means]
+        rates = [float(ndtr(float(ndtri(0.95)) - mean)) for mean in means]
+        chosen = areas if metric is auroc else rates
+        return chosen[0], chosen[1]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How bounds do in a cell: the share of runs that have them; of these, the share that holds the truth, and that
+    lies above and below it; the mean width as a multiple of the oracle's; how many objects the rarer side has.
+
+    The oracle's width is that of the central 95 % of the values in the runs that have bounds.
+    """
+
+    bounded: float
+    held: float
+    above: float
+    below: float
+    width: float
+    rare: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.held):
+            return f"none ({self.rare:.1f} objects)"
+        return f"{100 * self.held:.1f} % {self.width:.2f} ({100 * self.bounded:.0f} %)"
+
+
+RANKED = (auroc, fpr95_right, fpr95_wrong)
+LEAST_RUNS = 50
+"""Fewer runs that have bounds say nothing of how often these hold."""
+
+
+def ranked_coverage(cell: Cell, runs: int, metrics: Sequence[Metric] = RANKED) -> dict[str, Coverage]:
+    """How bounds of metrics by name, and of their changes to the second system (`_drop`), do in simulated runs."""
+    rng = np.random.default_rng([cell.objects, round(1000 * cell.accuracy), round(10 * cell.correlation), cell.unequal])
+    known: dict[str, list[tuple[float, float, float]]] = {f"{m.name}{end}": [] for end in ("", DROP) for m in metrics}
+    rare = []
+    for _ in range(runs):
+        shown = cell.draw(rng)
+        rare.append(min(np.unique(shown.owner[shown.positive[0] == side]).size for side in (True, False)))
+        rankings = [Ranking(scores, side) for side, scores in zip(shown.positive, shown.scores, strict=True)]
+        if any(ranking.one_sided for ranking in rankings):
+            continue
+        for metric in metrics:
+            assert metric.ranked is not None
+            first, second = ([ranked_figure(metric.ranked(ranking), shown.owner)] for ranking in rankings)
+            for name, estimate in (
+                (metric.name, ranked_estimate([first])),
+                (f"{metric.name}{DROP}", ranked_estimate([second], [first])),
+            ):
+                if not estimate.unbounded:
+                    known[name].append((estimate.value, estimate.lo, estimate.hi))
+    truths = {metric.name: cell.truths(metric) for metric in metrics}
+    true = {name: own[0] for name, own in truths.items()} | {f"{n}{DROP}": own[1] - own[0] for n, own in truths.items()}
+    return {name: _coverage(rows, true[name], runs, float(np.mean(rare))) for name, rows in known.items()}
+
+
+def _coverage(rows: Sequence[tuple[float, float, float]], truth: float, runs: int, rare: float) -> Coverage:
+    if len(rows) < LEAST_RUNS:
+        return Coverage(len(rows) / runs, math.nan, math.nan, math.nan, math.nan, rare)
+    value, lo, hi = np.array(rows).T
+    above, below = float((lo > truth).mean()), float((hi < truth).mean())
+    oracle = float(np.diff(np.quantile(value, [0.025, 0.975]))[0])
+    return Coverage(len(rows) / runs, 1 - above - below, above, below, float((hi - lo).mean()) / oracle, rare)
+
+
+def cells(**details: Any) -> list[Cell]:
+    """All cells of a table: objects x accuracy x correlation; of outliers, whose sides are given, without accuracy."""
+    accuracies = (0.9,) if details.get("outliers") else (0.9, 0.99)
+    return [Cell(*of, **details) for of in product((20, 50, 200), accuracies, (0.0, 0.5, 1.0))]
+
+
+def rankings(runs: int) -> None:
+    """Print a table per kind of cell: figures, and drops."""
+    kinds: dict[str, dict[str, Any]] = {
+        "Error detection, 5 frames per object": {},
+        "Error detection, 1 to 19 frames per object": {"unequal": True},
+        "Outliers, objects of their own": {"outliers": True},
+        "Error detection, well separated (AUROC .98)": {"mean": 3.0},
+    }
+    for title, details in kinds.items():
+        names = [f"{metric.name}{end}" for end in ("", DROP) for metric in RANKED]
+        print(f"\n{title}\n\n| objects | right | correlation | rarer side | {' | '.join(names)} |")
+        print("|---|---|---|---|" + "---|" * len(names))
+        for cell in cells(**details):
+            found = ranked_coverage(cell, runs)
+            where = f"{cell.objects} | {cell.accuracy} | {cell.correlation} | {found[names[0]].rare:.1f}"
+            print(f"| {where} | {' | '.join(str(found[name]) for name in names)} |", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500, help="simulated test sets per row")
-    count = parser.parse_args().runs
-    proportions(count)
-    others(max(count * 3 // 5, 1))
+    parser.add_argument("--only", choices=("proportions", "others", "rankings"), help="one of the three parts")
+    arguments = parser.parse_args()
+    parts = {"proportions": (proportions, 1.0), "others": (others, 0.6), "rankings": (rankings, 4.0)}
+    for name, (part, times) in parts.items():
+        if arguments.only in (None, name):
+            part(max(int(times * arguments.runs), 1))

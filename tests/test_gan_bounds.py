@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from numpy.typing import NDArray
 from scipy.stats import beta
 
 from roadworthy.core.errors import InputError
@@ -20,11 +22,11 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.changes import SAME_ANSWERS, by_units
+from roadworthy.protocols.changes import SAME_ANSWERS, by_bootstrap, by_units
 from roadworthy.protocols.ood.tables import Evidence
-from roadworthy.statistics import Estimate
+from roadworthy.statistics import Estimate, paired_interval
 from roadworthy.statistics.nested import further_units, nested_estimate
-from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics.paired import PairedChange, smallest_paired_p
 from roadworthy.verdict import Criterion, judge, load_criteria
 
 OBJECTS = 60
@@ -218,15 +220,22 @@ def test_two_models_are_compared_gan_by_gan() -> None:
     noise = rng.normal(0, 0.001, 1000)
     before, after = 0.4 + noise, 0.8 + noise + rng.normal(0, 1e-9, 1000)
     change = PairedChange("lee_gan", 0, "auroc", before=0.4, after=0.8, n=120, groups=120)
-    tested = by_units(change, [0.4] * 5, "GANs", before, after)
+
+    def units(change: PairedChange, differences: list[float], after: NDArray[np.float64]) -> PairedChange:
+        values = change.after, change.before, after, before, change.groups
+        within = partial(paired_interval, *values)
+        by_objects = by_bootstrap(change, before, after)
+        return by_units(by_objects, differences, "GANs", within, smallest_paired_p(before, after))
+
+    tested = units(change, [0.4] * 5, after)
     assert tested.groups == 5
     assert tested.lo == pytest.approx(-1 + 1.4 * TAIL**0.2, abs=0.004)
     assert tested.hi == pytest.approx(1 - 0.6 * TAIL**0.2, abs=0.004)
     assert tested.p == pytest.approx(2 * (1 / 1.4) ** 5, abs=0.01), "where the bound reaches 0"
-    one = by_units(change, [0.4], "GANs", before, after)
+    one = units(change, [0.4], after)
     assert one.reason == "a bound over GANs needs at least 2 of them, not 1"
     assert math.isnan(one.p)
-    same = by_units(PairedChange("g", 0, "auroc", before=0.4, after=0.4, groups=120), [0.0] * 2, "GANs", before, before)
+    same = units(PairedChange("g", 0, "auroc", before=0.4, after=0.4, groups=120), [0.0] * 2, before)
     assert (same.p, same.reason, same.groups) == (1.0, SAME_ANSWERS, 2)
     assert math.isnan(same.lo)
     assert math.isnan(same.hi)

@@ -76,8 +76,8 @@ def test_the_golden_run_is_judged_by_a_metric_that_is_newer(golden: rw.Run) -> N
     right, rise = golden.verdict([{"id": "R", **asked}, {"id": "D", **drop}]).findings
     measured = right.rows[0].measurement.estimate
     assert 0 < measured.lo < measured.value <= measured.hi <= 1
-    assert measured.method == "group bootstrap"
-    assert rise.rows[0].measurement.estimate.method == "paired group bootstrap"
+    assert measured.method == "order statistics by objects"
+    assert rise.rows[0].measurement.estimate.method == "paired order statistics by objects"
     assert golden.verify() == []
 
 

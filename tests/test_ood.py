@@ -169,7 +169,7 @@ def test_equal_sides_take_of_the_larger_one_as_many_as_the_smaller_one_has() -> 
     found = evidence(sure, stored("b", UNSURE, OUT), sides="equal")
     row = found.tables()["ood"].iloc[0]
     assert row["n"] == 8
-    assert "50 objects" in row["reason"]
+    assert "6 objects on the rarer side, not 4" in row["reason"]
     ids = sure.load().ids
     kept = sorted(range(9), key=lambda row: hashlib.sha256(ids[row].encode()).digest())[:4]
     area = roc_auc_score([True] * 4 + [False] * 4, [SURE[row] for row in kept] + UNSURE)

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from roadworthy.core.errors import UnknownName, is_the_machine_s
 from roadworthy.core.registry import NameTaken, RegistrationError, Registry
 from roadworthy.metrics.answers import TOLERANCE, answers_of
+from roadworthy.metrics.ranking import RankedImages, Ranking
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
 Range = tuple[float, float]
@@ -97,9 +98,11 @@ class Metric:
     shares             a function of answers and weights whose result `of_answers` is given in their place: metrics that
                        share one are computed from a single result
     why_missing        from answers to the reason why there is no value, or None
+    ranked             from a ranking to the figure with what single images add to it, where the metric is a figure of
+                       a ranking (`answers.ranking`, of answers): its bounds are then those of `statistics.ranked`
     ties               from answers to the share of pairs that their scores cannot put in order; of metrics of a ranking
     mean_over_objects  whether its bounds are those of a mean over objects, which hold whatever the distribution;
-                       otherwise objects are resampled
+                       otherwise, unless it is `ranked`, objects are resampled
     proportion         whether each image counts 0 or 1
     multiple_of        the metric of which it is `factor(number of classes)` times
     drop_of            the metric of which it is the drop
@@ -119,6 +122,7 @@ class Metric:
     of_images: OfImages | None = None
     shares: Callable[[Any, Weights], Any] | None = None
     why_missing: Callable[[Any], str | None] | None = None
+    ranked: Callable[[Ranking], RankedImages] | None = None
     ties: Callable[[Any], float] | None = None
     mean_over_objects: bool = False
     proportion: bool = False
@@ -292,6 +296,7 @@ class Metric:
             of_images=None,
             shares=None,
             why_missing=None,
+            ranked=None,
             ties=None,
             proportion=False,
             multiple_of=None,
@@ -443,7 +448,7 @@ def _expected(setting: str, value: Any) -> str:
         return "" if isinstance(value, bool) else "True or False"
     if setting == "digits":
         return "" if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "a whole number"
-    if setting in ("shares", "why_missing", "ties", "factor"):
+    if setting in ("shares", "why_missing", "ranked", "ties", "factor"):
         return "" if value is None or callable(value) else "a function"
     if setting == "ceiling":
         return "" if value is None or isinstance(value, Ceiling) else "a Ceiling"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roadworthy.metrics.answers import Answers, tied_answers
 from roadworthy.metrics.base import metric
-from roadworthy.metrics.ranking import RankedPair
+from roadworthy.metrics.ranking import RankedPair, Ranking
 from roadworthy.metrics.weighting import Floats, Weights
 
 
@@ -26,6 +26,7 @@ def _ranked(answers: Answers, weights: Weights) -> RankedPair:
     higher_is_better=True,
     shares=_ranked,
     why_missing=_one_side_only,
+    ranked=Ranking.area_by_image,
     ties=tied_answers,
 )
 def auroc(ranked: RankedPair) -> Floats:
@@ -53,6 +54,7 @@ def auroc(ranked: RankedPair) -> Floats:
     percent=True,
     shares=_ranked,
     why_missing=_one_side_only,
+    ranked=Ranking.rate_by_image,
     ties=tied_answers,
 )
 def fpr95_right(ranked: RankedPair) -> Floats:
@@ -75,6 +77,7 @@ def fpr95_right(ranked: RankedPair) -> Floats:
     higher_is_better=False,
     percent=True,
     why_missing=_one_side_only,
+    ranked=Ranking.reversed_rate_by_image,
     ties=tied_answers,
 )
 def fpr95_wrong(answers: Answers, weights: Weights) -> Floats:

@@ -40,6 +40,25 @@ def binary_auroc(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.flo
     return area if weights is not None and np.ndim(weights) == 2 else float(area[0])
 
 
+@dataclass(frozen=True)
+class RankedImages:
+    """A figure of a ranking and what single images add to it, for bounds that count objects (`statistics.ranked`).
+
+    value     AUROC, or the share of negatives that are accepted with a share `at` of the positives
+    positive  (n,) bool
+    placed    (n,) float64: of AUROC, the share of the other side that an image is in the right order with, ties half;
+              of a rate, 1 where the image is accepted. AUROC is its mean over either side, a rate that over negatives
+    rates     of a rate, (m,): the share of negatives accepted by a threshold at each positive, lowest score first
+    at        the share of positives that a rate accepts; None for AUROC
+    """
+
+    value: float
+    positive: NDArray[np.bool_]
+    placed: Floats
+    rates: Floats | None = None
+    at: float | None = None
+
+
 TIED = "have equal scores and are in no order"
 """What is said of pairs of a positive and a negative with equal scores."""
 
@@ -82,7 +101,7 @@ class Ranking:
         if np.isnan(score).any():
             raise ValueError("scores must not be NaN")
         self._score, self._positive = score, positive
-        self._one_sided = bool(positive.all() or not positive.any())
+        self.one_sided = bool(positive.all() or not positive.any())
 
     @cached_property
     def _sides(self) -> tuple[Rows, Rows]:
@@ -129,6 +148,36 @@ class Ranking:
         """Both of the above for weights (B, n), which are put in order once."""
         return RankedPair(*self._collected(rows, lambda ordered: (self._area(ordered), self._rate(ordered, 0.95))))
 
+    def area_by_image(self) -> RankedImages:
+        """AUROC with the placement of every image; both sides must be there.
+
+        >>> Ranking(np.array([0.9, 0.2, 0.5]), np.array([True, True, False])).area_by_image().placed
+        array([1. , 0. , 0.5])
+        """
+        positives, negatives = self._sides
+        placed = np.empty(len(self._score))
+        for own, others, sign in ((positives, negatives, 1), (negatives, positives, -1)):
+            scores, ordered = sign * self._score[own], np.sort(sign * self._score[others])
+            below = [np.searchsorted(ordered, scores, side=side) for side in ("left", "right")]
+            placed[own] = (below[0] + below[1]) / (2 * len(others))
+        return RankedImages(float(placed[positives].mean()), self._positive, placed)
+
+    def rate_by_image(self, at: float = 0.95) -> RankedImages:
+        """The share of negatives accepted with a share `at` of the positives, and which images are accepted.
+
+        >>> Ranking(np.array([0.9, 0.2, 0.5]), np.array([True, True, False])).rate_by_image().placed
+        array([1., 1., 1.])
+        """
+        positives, negatives = self._sides
+        threshold = self._score[positives[int((1 - at) * len(positives) + 1e-9)]]
+        accepted = (self._score >= threshold).astype(np.float64)
+        rates = 1 - self._below / len(negatives)
+        return RankedImages(float(accepted[negatives].mean()), self._positive, accepted, rates, at)
+
+    def reversed_rate_by_image(self) -> RankedImages:
+        """The share of positives rejected where 95 % of the negatives are, as `rate_by_image` gives it."""
+        return self.reversed.rate_by_image()
+
     def average_precision(self, rows: Weights, *, equal_shares: bool = False) -> Floats:
         """The area under the precision-recall curve for weights (B, n): see `average_precision`.
 
@@ -164,7 +213,7 @@ class Ranking:
 
     def _collected(self, rows: Weights, measure: Callable[[_Ordered], tuple[Floats, ...]]) -> list[Floats]:
         """What a function says of the weights (B, n), some rows at a time, each (B,); NaN where a side is missing."""
-        if self._one_sided:
+        if self.one_sided:
             return [np.full(len(rows), np.nan)] * 2
         positives, negatives = self._sides
         measured = []

@@ -15,7 +15,8 @@ from roadworthy.metrics import Metric
 from roadworthy.statistics import Estimate, mcnemar, mean_interval, paired_interval, paired_p, sign_flip_p
 from roadworthy.statistics.estimates import LEAST_BOOTSTRAP_GROUPS, no_estimate
 from roadworthy.statistics.nested import nested_estimate
-from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
+from roadworthy.statistics.paired import PairedChange, p_by_interval
+from roadworthy.statistics.ranked import Cells, ranked_estimate, ranked_p
 from roadworthy.verdict import Measurement
 
 if TYPE_CHECKING:
@@ -191,21 +192,36 @@ def by_bootstrap(
     return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=no_interval or no_p)
 
 
-def by_units(
-    change: PairedChange, differences: Sequence[float], unit: str, before: ArrayLike, after: ArrayLike
-) -> PairedChange:
-    """Add the test of a mean over few independent units, such as GANs, both systems measured on each of them.
+def by_ranked(change: PairedChange, before: Cells, after: Cells) -> PairedChange:
+    """Add the test of a figure of a ranking from what bounds it before and after, on the same objects."""
+    change = replace(change, change=change.after - change.before)
+    if not before or not after or math.isnan(change.change):
+        return replace(change, reason="undefined for one of the two")
+    bounded = ranked_estimate(after, before, change.confidence)
+    if bounded.reason:
+        return replace(change, reason=bounded.reason)
+    return replace(change, lo=bounded.lo, hi=bounded.hi, p=ranked_p(after, before), method=bounded.method)
 
-    differences    after - before of every unit, (G,);  unit: what they are called, in the plural
-    before, after  the mean over units in resamples (B,) that draw the same of the objects, `change.groups`, for both
+
+def by_units(
+    by_objects: PairedChange,
+    differences: Sequence[float],
+    unit: str,
+    interval_by_objects: Callable[[float], tuple[float, float, str]],
+    smallest_p: float,
+) -> PairedChange:
+    """The test of a mean over few independent units, such as GANs, both systems measured on each of them.
+
+    by_objects   the change with the units held fixed;  smallest_p: below which p cannot be told
+    differences  after - before of every unit, (G,);  unit: what they are called, in the plural
+    interval_by_objects  from a confidence to lo, hi of the change with the units held fixed, or a reason
 
     Bounds are for further units of their kind (`statistics.nested`); p is the 1 - confidence at which they reach 0.
     """
-    by_objects, objects = by_bootstrap(change, before, after), change.groups
     change = replace(by_objects, groups=len(differences), lo=math.nan, hi=math.nan, p=math.nan, method="")
 
     def bounded(confidence: float) -> Estimate:
-        lo, hi, reason = paired_interval(change.after, change.before, after, before, objects, confidence)
+        lo, hi, reason = interval_by_objects(confidence)
         lo, hi = (change.change, change.change) if reason else (lo, hi)  # at a confidence that asks for nearly nothing
         within = Estimate(change.change, lo, hi, method=by_objects.method)
         return nested_estimate(differences, within, unit, confidence=confidence, limits=(-1.0, 1.0))
@@ -221,5 +237,5 @@ def by_units(
     estimate = bounded(change.confidence)
     if estimate.reason:
         return replace(change, reason=estimate.reason)
-    p = p_by_interval(interval, smallest_paired_p(before, after))
+    p = p_by_interval(interval, smallest_p)
     return replace(change, lo=estimate.lo, hi=estimate.hi, p=p, method=estimate.method)

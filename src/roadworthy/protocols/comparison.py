@@ -194,7 +194,7 @@ def needed_resamples(
 
     The smallest p value of B resamples is 1 / (B + 1), and Holm multiplies it by up to m.
     """
-    drawn = [metric.name for metric in metrics if not metric.mean_over_objects]
+    drawn = [metric.name for metric in metrics if not metric.mean_over_objects and not metric.ranked]
     tests = 0
     for pair in choices:
         shown = [case for choice in pair for case in cases[choice].get(protocol.name, ())]

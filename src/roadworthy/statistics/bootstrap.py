@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ class GroupBootstrap:
     Every image of a group has the same weight. The draws belong to the sorted names of the groups and the seed, so they
     do not depend on the order of the images, nor on any model or shift: one object serves all cases of a data set, and
     differences between them are paired. Draws beyond 256 MB are made anew, chunk by chunk, whenever they are needed.
+    `index` (n,) is the number of each image's group.
 
     >>> bootstrap = GroupBootstrap(["a", "a", "b"], resamples=4)
     >>> weights = np.concatenate(list(bootstrap.chunks()))
@@ -50,16 +51,15 @@ class GroupBootstrap:
             raise ValueError(
                 f"a bootstrap needs resamples >= 1 and a seed of 0 to 2^64 - 1, not {resamples} and {seed}"
             )
-        unique, self._index = np.unique(names, return_inverse=True)
+        unique, self.index = np.unique(names, return_inverse=True)
         self.groups = len(unique)
         self.resamples = resamples
         self.seed = seed
-        self._one_image_each = self.groups == names.size and bool((np.diff(self._index) > 0).all())
-        self._kept = self._counts(range(min(resamples, CACHE_BYTES // self.groups)))
+        self._one_image_each = self.groups == names.size and bool((np.diff(self.index) > 0).all())
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[NDArray[np.float32]]:
         """The weights (resamples, n) float32, some rows at a time; at least one row, and then at most `max_bytes`."""
-        step = max(1, max_bytes // (4 * len(self._index)))
+        step = max(1, max_bytes // (4 * len(self.index)))
         for start in range(0, self.resamples, step):
             rows = range(start, min(start + step, self.resamples))
             yield self._weights(rows)
@@ -89,15 +89,20 @@ class GroupBootstrap:
         }
 
     def _chunks_for(self, answers: AnswerRows) -> Iterator[NDArray[np.float32]]:
-        if len(answers) != len(self._index):
-            raise ValueError(f"the bootstrap is for {len(self._index)} images, not {len(answers)}")
+        if len(answers) != len(self.index):
+            raise ValueError(f"the bootstrap is for {len(self.index)} images, not {len(answers)}")
         return self.chunks()
+
+    @cached_property
+    def _kept(self) -> NDArray[np.uint8]:
+        """The first draws, made when a metric asks for them: one of a ranking does not."""
+        return self._counts(range(min(self.resamples, CACHE_BYTES // self.groups)))
 
     def _weights(self, rows: range) -> NDArray[np.float32]:
         kept = self._kept[rows.start : rows.stop]
         drawn = self._counts(range(rows.start + len(kept), rows.stop))
         counts = np.concatenate([kept, drawn]) if len(drawn) else kept
-        weights = (counts if self._one_image_each else np.take(counts, self._index, axis=1)).astype(np.float32)
+        weights = (counts if self._one_image_each else np.take(counts, self.index, axis=1)).astype(np.float32)
         weights.setflags(write=False)
         return weights
 

@@ -85,6 +85,15 @@ def mean_interval(values: ArrayLike, groups: ArrayLike, low: float, high: float,
     return _mean_interval(per_image, inverse, count, low, high, confidence)
 
 
+def interval_of_objects(means: Floats, sizes: Floats, confidence: float = 0.95) -> tuple[float, float]:
+    """The bounds of `mean_interval` from the means (G,) of groups, in [0, 1], and their sizes.
+
+    >>> interval_of_objects(np.ones(20), np.full(20, 5.0))[0] == wilson(20, 20)[0]
+    True
+    """
+    return _lower_bound(means, sizes, confidence), 1 - _lower_bound(1 - means, sizes, confidence)
+
+
 def further_groups(
     value: float, threshold: float, groups: int, lo: float, hi: float, *, confidence: float = 0.95, proportion: bool
 ) -> int | None:
@@ -174,11 +183,11 @@ def _mean_interval(
         return Estimate(math.nan, method="phantom group", reason="no images")
     sizes = np.bincount(inverse, minlength=count).astype(np.float64)
     means = np.bincount(inverse, (per_image - low) / (high - low), count) / sizes
-    above_low, below_high = _lower_bound(means, sizes, confidence), _lower_bound(1 - means, sizes, confidence)
+    lo, hi = interval_of_objects(means, sizes, confidence)
     return Estimate(
         value=float(per_image.sum() / n),
-        lo=low + (high - low) * above_low,
-        hi=high - (high - low) * below_high,
+        lo=low + (high - low) * lo,
+        hi=high - (high - low) * (1 - hi),
         n=n,
         groups=count,
         method="phantom group",

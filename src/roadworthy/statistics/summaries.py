@@ -24,6 +24,7 @@ from roadworthy.statistics.estimates import (
     standard_deviation,
 )
 from roadworthy.statistics.intervals import mean_interval, proportion_interval
+from roadworthy.statistics.ranked import RankedFigure, ranked_estimate, ranked_figure
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +35,7 @@ class MetricSummary:
 
     per_image  for each metric that is bounded as a mean over objects: its (n,) values, averaged over repeats
     values     per metric, its value in each repeat
+    ranked     per metric of a ranking, what bounds it, of each repeat in which it is defined
     resampled  per other metric, its mean over repeats in each bootstrap resample, (B,)
     missing    per metric that is undefined, why;  no_bounds: per metric that could not be resampled, why
     ties       per metric of a ranking, the share of pairs in no order, its mean over the repeats where that is known
@@ -45,6 +47,7 @@ class MetricSummary:
     missing: Mapping[str, str]
     no_bounds: Mapping[str, str]
     ties: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    ranked: Mapping[str, Sequence[RankedFigure]] = field(default_factory=dict, kw_only=True)
 
     def mean(self, metric: str) -> float:
         """The mean over the repeats in which the metric is defined."""
@@ -54,12 +57,17 @@ class MetricSummary:
 def summarise_metrics(repeats: Sequence[Any], metrics: Sequence[Metric], bootstrap: GroupBootstrap) -> MetricSummary:
     """Measure the metrics of answers in every repeat; one that is a multiple of another is bounded by that one."""
     bounded = [metric for metric in metrics if metric.multiple_of not in metrics]
-    drawn = [metric for metric in bounded if not metric.mean_over_objects]
+    drawn = [metric for metric in bounded if not metric.mean_over_objects and not metric.ranked]
+    of_rankings = {metric.name: metric.ranked for metric in bounded if metric.ranked}
+    ranked: dict[str, list[RankedFigure]] = {name: [] for name in of_rankings}
     measured: dict[str, list[MetricValues]] = {metric.name: [] for metric in metrics}
     resampled = []
     for answers in repeats:
         for metric in metrics:
             measured[metric.name].append(metric.measure(answers))
+        for name, by_image in of_rankings.items():
+            if not measured[name][-1].reason:
+                ranked[name].append(ranked_figure(by_image(answers.ranking), bootstrap.index, bootstrap.groups))
         resampled.append(bootstrap.distributions(drawn, answers))
         if isinstance(answers, Answers):
             answers.forget()
@@ -79,7 +87,8 @@ def summarise_metrics(repeats: Sequence[Any], metrics: Sequence[Metric], bootstr
             for name, result in of_all.items()
             if result.reason and not missing[name]
         },
-        ties={metric.name: mean_defined([metric.ties(own) for own in repeats]) for metric in drawn if metric.ties},
+        ties={metric.name: mean_defined([metric.ties(own) for own in repeats]) for metric in bounded if metric.ties},
+        ranked=ranked,
     )
 
 
@@ -110,7 +119,10 @@ class Objects:
             else:
                 interval = mean_interval(values.clip(low, high), self.index, low, high, confidence)
             return replace(interval, value=value, sd=sd)
-        bounded = bootstrap_estimate(value, mean_resampled(cells, name), self.count, confidence, (low, high))
+        if metric.ranked:
+            bounded = replace(ranked_estimate(figures_of(cells, name), (), confidence), value=value)
+        else:
+            bounded = bootstrap_estimate(value, mean_resampled(cells, name), self.count, confidence, (low, high))
         no_bounds = next((cell.no_bounds[name] for cell in cells if name in cell.no_bounds), bounded.reason)
         ties = ties_in_words(mean_defined([cell.ties.get(name, math.nan) for cell in cells]))
         reasons = dict.fromkeys(filter(None, [missing_reason, ties, bounded.reason and no_bounds]))
@@ -136,6 +148,9 @@ class Objects:
             differences = worse * (mean_per_image(cells, name) - mean_per_image(baseline, name))
             interval = mean_interval(differences.clip(-room, room), self.index, -room, room, confidence)
             return replace(interval, value=value, method=f"paired {interval.method}")
+        if metric.ranked:
+            sides = (figures_of(cells, name), figures_of(baseline, name))
+            return replace(ranked_estimate(*(sides if worse > 0 else sides[::-1]), confidence), value=value)
         difference = worse * (mean_resampled(cells, name) - mean_resampled(baseline, name))
         sizes = np.bincount(self.index, minlength=self.count)
         bounded = paired_estimate(value, difference, sizes, confidence, metric.room(self.num_classes))
@@ -148,6 +163,11 @@ class Objects:
 def mean_resampled(cells: Sequence[MetricSummary], metric: str) -> Floats:
     """The mean over cells of a metric in each resample, (B,)."""
     return mean_rows([cell.resampled[metric] for cell in cells])
+
+
+def figures_of(cells: Sequence[MetricSummary], metric: str) -> list[Sequence[RankedFigure]]:
+    """What bounds a metric of a ranking, cell by cell, those apart in which it is not defined in any repeat."""
+    return [cell.ranked[metric] for cell in cells if cell.ranked.get(metric)]
 
 
 def mean_per_image(cells: Sequence[MetricSummary], metric: str) -> Floats:

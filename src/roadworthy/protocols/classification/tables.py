@@ -26,6 +26,7 @@ from roadworthy.protocols.changes import (
     by_bootstrap,
     by_flips,
     by_mcnemar,
+    by_ranked,
     flip_p,
     not_paired,
     of_same_cases,
@@ -62,7 +63,7 @@ from roadworthy.statistics.estimates import (
     no_estimate,
 )
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.statistics.summaries import Objects
+from roadworthy.statistics.summaries import Objects, figures_of
 from roadworthy.verdict import Criterion, Measurement, Why
 from roadworthy.verdict.why import no_single_images
 
@@ -287,6 +288,8 @@ class Evidence(base.Evidence):
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
         whole, factor = self.bounded_by(metric)
+        if whole.ranked:
+            return by_ranked(change, *(figures_of([cell], whole.name) for cell in (before, after)))
         if not metric.mean_over_objects:
             drawn = [factor * cell.resampled[whole.name] for cell in (before, after)]
             room = factor * whole.room(len(self.class_names))

@@ -15,12 +15,10 @@ from roadworthy.metrics.selective import risk_coverage, weighted_aurc
 from roadworthy.monitors.threshold import share_threshold
 from roadworthy.protocols.monitoring.metrics import (
     AURC,
-    AUROC,
     DECISION_METRICS,
     EFFECT_METRICS,
     FNR,
     FPR,
-    FPR95_IN,
     RECALL,
     SCORE_METRICS,
     STREAM_METRICS,
@@ -51,6 +49,7 @@ from roadworthy.statistics.estimates import (
     bootstrap_estimate,
     no_estimate,
 )
+from roadworthy.statistics.ranked import ranked_estimate, ranked_figure
 
 Rows = list[dict[str, Any]]
 Floats = NDArray[np.float64]
@@ -129,7 +128,7 @@ def evaluate(
                 known[key] = _estimates(scene, decided, view, part, bounds, metrics)
             estimates = dict(known[key])
             if view == DETECTION and part == STREAM:
-                estimates |= _separation(scene, decided, bounds, wanted, resampled)
+                estimates |= _separation(scene, decided, bounds, wanted)
             if view == MODEL_SCOPE:
                 estimates |= _effects(scene, decided, part, bounds, wanted, resampled)
             rows += [estimates[name].row(labels, name) for name in wanted]
@@ -177,26 +176,23 @@ def _bootstrapped(
     return bootstrap_estimate(value, drawn, groups, bounds.confidence, limits).over(len(scene), groups)
 
 
-def _separation(
-    scene: Scene, decided: Decided, bounds: Bounds, wanted: Sequence[str], resampled: GroupBootstrap | None
-) -> dict[str, Estimate]:
+def _separation(scene: Scene, decided: Decided, bounds: Bounds, wanted: Sequence[str]) -> dict[str, Estimate]:
     """How well the score tells ID images from OOD images, whatever the threshold."""
     inside = ~scene.stream.ood
-    chosen = [name for name in (AUROC.name, FPR95_IN.name) if name in wanted]
+    chosen = [metric for metric in SCORE_METRICS if metric.ranked and metric.name in wanted]
     if not chosen:
         return {}
-    if np.isnan(decided.scores).any():
-        return dict.fromkeys(chosen, no_estimate(NO_SCORE))
+    reason = NO_SCORE if np.isnan(decided.scores).any() else ""
     if inside.all() or not inside.any():
-        return dict.fromkeys(chosen, no_estimate(f"there is no {'OOD' if inside.all() else 'ID'} image"))
-    resampled = resampled or resamples_of(scene, bounds)
-    ranking, estimates = Ranking(decided.scores, inside), {}
-    functions = {AUROC.name: ranking.auroc, FPR95_IN.name: ranking.false_positive_rate}
-    for name in chosen:
-        whole = functions[name](np.ones((1, len(scene))))
-        drawn = [functions[name](weights) for weights in _chunks(resampled)]
-        estimates[name] = _bootstrapped(float(whole[0]), drawn, scene, bounds)
-    return estimates
+        reason = reason or f"there is no {'OOD' if inside.all() else 'ID'} image"
+    if reason:
+        return {metric.name: no_estimate(reason) for metric in chosen}
+    ranking, (names, objects) = Ranking(decided.scores, inside), np.unique(scene.group_codes, return_inverse=True)
+    figures = {metric.name: ranked_figure(metric.ranked(ranking), objects) for metric in chosen if metric.ranked}
+    return {
+        name: ranked_estimate([[figure]], (), bounds.confidence).over(len(scene), len(names))
+        for name, figure in figures.items()
+    }
 
 
 def _effects(

@@ -9,6 +9,7 @@ from roadworthy.metrics.decisions import CLASS_METRICS as CLASS_METRICS
 from roadworthy.metrics.decisions import DECISION_METRICS as DECISION_METRICS
 from roadworthy.metrics.decisions import EFFECT_METRICS as EFFECT_METRICS
 from roadworthy.metrics.decisions import STREAM_METRICS as STREAM_METRICS
+from roadworthy.metrics.ranking import Ranking
 from roadworthy.metrics.selective import AURC as AURC
 from roadworthy.protocols.ood.metrics import FPR95_IN as FPR95_IN
 
@@ -23,6 +24,7 @@ AUROC = Metric(
     sentence="The chance that an ID image has a higher score than an OOD image; ties count half. No threshold is "
     "involved. 0.5 is guessing.",
     higher_is_better=True,
+    ranked=Ranking.area_by_image,
 )
 SCORE_METRICS = (AUROC, FPR95_IN)
 """Of the view `detection`: what the scores are worth, whatever the threshold."""

@@ -19,11 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code, is_the_machine_s
-from roadworthy.metrics.ranking import separation
+from roadworthy.metrics.ranking import Ranking
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.protocols.od_test.names import ACCURACY, COST, DISTANCE, FAR, METRICS, NEAR, SEPARATION
+from roadworthy.protocols.od_test.metrics import AUPR_IN, AUPR_OUT, SEPARATION_METRICS
+from roadworthy.protocols.od_test.names import ACCURACY, COST, DISTANCE, FAR, METRICS, NEAR
 from roadworthy.statistics import Estimate, GroupBootstrap, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, no_estimate
+from roadworthy.statistics.ranked import ranked_estimate, ranked_figure
+
+Floats = NDArray[np.float64]
 
 NO_BOUNDS = "no bounds asked for: set resamples"
 NO_VALUE = "no value could be computed"
@@ -279,14 +283,20 @@ def _separated(decisions: Decisions, resamples: int, seed: int, confidence: floa
     """How well the score tells the sides apart, whatever the threshold."""
     scores = np.concatenate(decisions.scores)
     positive = np.arange(len(scores)) < len(decisions.sides[0])
+    ranking = Ranking(np.asarray(scores, np.float64), positive)
+    whole, drawn = ranking.separation(), dict[str, list[Floats]]()
     bootstrap = GroupBootstrap(decisions.groups, resamples=resamples, seed=seed) if resamples else None
-    weights = [np.ones((1, len(scores)), np.float32), *(bootstrap.chunks() if bootstrap else ())]
-    measured = separation(scores, positive, np.concatenate(weights))
+    for weights in bootstrap.chunks() if bootstrap else ():
+        for name, own in ((AUPR_IN.name, ranking), (AUPR_OUT.name, ranking.reversed)):
+            drawn.setdefault(name, []).append(own.average_precision(weights))
     estimates = {}
-    for name in SEPARATION:
-        value, *resampled = map(float, getattr(measured, name))
-        if bootstrap is None:
-            estimates[name] = Estimate(value, reason=NO_BOUNDS)
+    for metric in SEPARATION_METRICS:
+        name, value = metric.name, float(getattr(whole, metric.name)[0])
+        if bootstrap is None or math.isnan(value):
+            estimates[name] = Estimate(value, reason=NO_BOUNDS if bootstrap is None else "no value")
+        elif metric.ranked:
+            figure = ranked_figure(metric.ranked(ranking), bootstrap.index, bootstrap.groups)
+            estimates[name] = replace(ranked_estimate([[figure]], (), confidence), groups=bootstrap.groups)
         else:
-            estimates[name] = bootstrap_estimate(value, np.array(resampled), bootstrap.groups, confidence)
+            estimates[name] = bootstrap_estimate(value, np.concatenate(drawn[name]), bootstrap.groups, confidence)
     return estimates

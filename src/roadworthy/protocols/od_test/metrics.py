@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from roadworthy.metrics import Metric
+from roadworthy.metrics.ranking import Ranking
 from roadworthy.protocols.ood.metrics import FPR95_IN, FPR95_OUT
 
 ACCURACY = Metric(
@@ -32,6 +33,7 @@ AUROC = Metric(
     sentence="The chance that an image of the source (the positive class) has a higher score than an outlier; ties "
     "count half. 1 is perfect, 0.5 is guessing. No threshold is involved. Higher is better.",
     higher_is_better=True,
+    ranked=Ranking.area_by_image,
 )
 AUPR_IN = Metric(
     "aupr_in",
@@ -47,5 +49,7 @@ AUPR_OUT = Metric(
     "the share of outliers.",
     higher_is_better=True,
 )
-METRICS = (ACCURACY, EXPECTED_COST, AUROC, AUPR_IN, AUPR_OUT, FPR95_IN, FPR95_OUT)
+SEPARATION_METRICS = (AUROC, AUPR_IN, AUPR_OUT, FPR95_IN, FPR95_OUT)
+"""What a score is worth whatever the threshold."""
+METRICS = (ACCURACY, EXPECTED_COST, *SEPARATION_METRICS)
 """In the order of the table; how far the expected cost can go follows from the study's prior and cost."""

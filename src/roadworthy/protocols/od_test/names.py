@@ -6,7 +6,7 @@ from roadworthy.protocols.od_test import metrics
 
 NAME = "od_test"
 METRICS = tuple(metric.name for metric in metrics.METRICS)
-ACCURACY, COST, *SEPARATION = METRICS
+ACCURACY, COST, *_ = METRICS
 ALL, NEAR, FAR = "all", "near", "far"
 ANY = "any"
 """The architecture of monitors that ask no model, where there are several architectures."""

@@ -25,7 +25,7 @@ class Settings(BaseModel):
                where it names none)
     limit      most images per set and side
     prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`
-    resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
+    resamples  of the bootstrap that bounds AUPR of each triple; 0 gives no bounds of AUPR, AUROC and FPR95
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roadworthy.metrics import Metric
+from roadworthy.metrics.ranking import Ranking
 
 AUROC = Metric(
     "auroc",
@@ -10,6 +11,7 @@ AUROC = Metric(
     sentence="The chance that an in-distribution image (the positive class) has a higher score than an outlier; ties "
     "count half. 1 is perfect, 0.5 is guessing, below 0.5 the model is surer of outliers.",
     higher_is_better=True,
+    ranked=Ranking.area_by_image,
 )
 AUPR_IN = Metric(
     "aupr_in",
@@ -32,6 +34,7 @@ FPR95_IN = Metric(
     "in-distribution images (the positive class); images of equal score fall on one side. 0 is perfect.",
     higher_is_better=False,
     percent=True,
+    ranked=Ranking.rate_by_image,
 )
 FPR95_OUT = Metric(
     "fpr95_out",
@@ -41,6 +44,7 @@ FPR95_OUT = Metric(
     "outlier exposure call this FPR95.",
     higher_is_better=False,
     percent=True,
+    ranked=Ranking.reversed_rate_by_image,
 )
 METRICS = (AUROC, AUPR_IN, AUPR_OUT, FPR95_IN, FPR95_OUT)
 """In the order of the table, which is that of the fields of `Separation`."""

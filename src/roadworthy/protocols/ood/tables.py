@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -23,10 +23,18 @@ from roadworthy.core.types import LOG_ODDS, UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import unknown_metric
-from roadworthy.metrics.ranking import Ranking, Separation, tied_share, ties_in_words
+from roadworthy.metrics.ranking import Ranking, tied_share, ties_in_words
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
-from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired, of_same_cases, same_cases
+from roadworthy.protocols.changes import (
+    OTHER_IMAGES,
+    by_bootstrap,
+    by_ranked,
+    by_units,
+    not_paired,
+    of_same_cases,
+    same_cases,
+)
 from roadworthy.protocols.condition_columns import Breakdown
 from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_data
 from roadworthy.protocols.monitor_scores import own_scores, with_scores
@@ -35,11 +43,11 @@ from roadworthy.protocols.ood.deciding import decide
 from roadworthy.protocols.ood.gallery import save_gallery
 from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import training_of
-from roadworthy.protocols.ood.metrics import METRICS
+from roadworthy.protocols.ood.metrics import AUPR_IN, AUPR_OUT, METRICS
 from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.settings import Sides
 from roadworthy.protocols.ood.table_specs import GAN
-from roadworthy.statistics import Estimate, GroupBootstrap
+from roadworthy.statistics import Estimate, GroupBootstrap, paired_interval
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -51,11 +59,13 @@ from roadworthy.statistics.estimates import (
     no_estimate,
     standard_deviation,
 )
-from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics.paired import PairedChange, smallest_paired_p
+from roadworthy.statistics.ranked import SMALLEST_P, RankedFigure, ranked_estimate, ranked_figure
 from roadworthy.verdict import Criterion, Measurement, Why
 from roadworthy.verdict.why import no_single_images
 
 NAMES = tuple(metric.name for metric in METRICS)
+RANKED = tuple(metric.name for metric in METRICS if metric.ranked)
 BINS = 20
 
 
@@ -85,7 +95,10 @@ class Mixture:
 
 @dataclass(frozen=True)
 class _Result:
+    """What is kept of a set; metrics are bounded by what is `ranked`, in every repeat, or by what is `resampled`."""
+
     values: Mapping[str, Sequence[float]]
+    ranked: Mapping[str, Sequence[RankedFigure]]
     resampled: Mapping[str, NDArray[np.float64]]
     n: int
     groups: int
@@ -143,18 +156,17 @@ class Evidence(base.Evidence):
                     lost, all_gans = ({_gan(case) for case in some} for some in ((c for _, c in failed), outside[key]))
                     self.left_out[key] = f"{len(lost)} of {len(all_gans)} GANs left out: {failed[0][0]}"
                 shown = [case for _, case in pairs]
-                separations: list[Separation] = []
-                mixtures = []
-                for one, other in pairs:
-                    mixture = mix(one.load(), other.load(), sides)
+                mixtures = [mix(one.load(), other.load(), sides) for one, other in pairs]
+                objects = {name: i for i, name in enumerate(sorted({n for m in mixtures for n in m.groups}))}
+                measured = []
+                for mixture in mixtures:
                     if bootstrap is None or bootstrap[0] != mixture.groups:
                         drawn = bounding_bootstrap(mixture.groups, resamples or RESAMPLES, seed)
                         bootstrap = mixture.groups, drawn
-                    separations.append(_separations(mixture, bootstrap[1]))
-                    mixtures.append(mixture)
-                self.results[key] = _result(separations, mixtures, shown, monitor=monitor)
+                    measured.append(_measured(mixture, objects, bootstrap[1]))
+                self.results[key] = _result(measured, mixtures, shown, monitor=monitor)
                 for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
-                    own = [row for row in zip(separations, mixtures, shown, strict=True) if _gan(row[2]) == gan]
+                    own = [row for row in zip(measured, mixtures, shown, strict=True) if _gan(row[2]) == gan]
                     self.by_gan[key, gan] = _result(*zip(*own, strict=True), monitor=monitor)
 
         with ThreadPoolExecutor(workers) as pool:
@@ -202,13 +214,16 @@ class Evidence(base.Evidence):
     def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         value, estimate = mean_defined(result.values[metric]), no_estimate("one side is empty")
         if not math.isnan(value):
-            bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
+            if metric in result.ranked:
+                bounded = replace(ranked_estimate([result.ranked[metric]], (), confidence), value=value)
+            else:
+                bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
             reason = "; ".join(filter(None, [ties_in_words(result.ties), bounded.reason]))
             estimate = replace(bounded, sd=standard_deviation(result.values[metric]), reason=reason)
         return estimate.over(result.n, result.groups)
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
-        """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides; of GANs, by GANs."""
+        """Every set by each of the metrics, bounded by the objects of both sides; of GANs, by GANs."""
         keys, others = self._sets(before), other._sets(after)
         shown = [
             {name: _shown_as(evidence.outside[key]) for name, key in sets.items()}
@@ -236,13 +251,13 @@ class Evidence(base.Evidence):
         change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
         if before.members != after.members:
             return replace(change, reason=OTHER_IMAGES)
-        resampled = before.resampled[metric], after.resampled[metric]
+        by_objects, interval, smallest = _by_objects(change, before, after)
         if key.kind != GAN:
-            return by_bootstrap(change, *resampled)
+            return by_objects
         drawn = self._of_gans(key, metric), other._of_gans(other_key, metric)
         if set(drawn[0]) != set(drawn[1]):
             return replace(change, reason="a GAN failed for one of the two alone")
-        return by_units(change, gan_bounds.differences(*drawn), gan_bounds.GANS, *resampled)
+        return by_units(by_objects, gan_bounds.differences(*drawn), gan_bounds.GANS, interval, smallest)
 
     def _sets(self, system: Compared) -> dict[str, SetKey]:
         return {key.ood_set: key for key in self.keys if key.model == system.model}
@@ -386,15 +401,55 @@ def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[in
     return [(repeat, own[0] if len(own) == 1 else mean_defined(own)) for repeat, own in by_repeat.items()]
 
 
-def _separations(mixture: Mixture, bootstrap: GroupBootstrap) -> Separation:
-    """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
+def _by_objects(
+    change: PairedChange, before: _Result, after: _Result
+) -> tuple[PairedChange, Callable[[float], tuple[float, float, str]], float]:
+    """The change bounded by the objects of both sides, its interval at any confidence, and the smallest p."""
+    metric, objects = change.metric, change.groups
+    if metric in before.ranked:
+        figures, figures_after = ([own.ranked[metric]] if own.ranked[metric] else [] for own in (before, after))
+
+        def ranked(confidence: float) -> tuple[float, float, str]:
+            estimate = ranked_estimate(figures_after, figures, confidence)
+            return estimate.lo, estimate.hi, estimate.reason
+
+        return by_ranked(change, figures, figures_after), ranked, SMALLEST_P
+    drawn = before.resampled[metric], after.resampled[metric]
+
+    def resampled(confidence: float) -> tuple[float, float, str]:
+        return paired_interval(change.after, change.before, drawn[1], drawn[0], objects, confidence)
+
+    return by_bootstrap(change, *drawn), resampled, smallest_paired_p(*drawn)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The metrics of one mixture, what bounds those of a ranking, and the others in every resample, (B,) each."""
+
+    values: Mapping[str, float]
+    ranked: Mapping[str, RankedFigure]
+    resampled: Mapping[str, NDArray[np.float64]]
+
+
+def _measured(mixture: Mixture, objects: Mapping[str, int], bootstrap: GroupBootstrap) -> _Measured:
     ranking = Ranking(np.asarray(mixture.scores, np.float64), mixture.inside)
-    parts = [ranking.separation(weights, equal_shares=True) for weights in (None, *bootstrap.chunks())]
-    return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
+    whole = ranking.separation(equal_shares=True)
+    index = np.array([objects[name] for name in mixture.groups], np.intp)
+    precisions = {AUPR_IN.name: ranking, AUPR_OUT.name: ranking.reversed}
+    drawn: dict[str, list[NDArray[np.float64]]] = {name: [] for name in precisions}
+    for weights in bootstrap.chunks():
+        for name, own in precisions.items():
+            drawn[name].append(own.average_precision(weights, equal_shares=True))
+    by_image = {} if ranking.one_sided else {metric.name: metric.ranked for metric in METRICS if metric.ranked}
+    return _Measured(
+        values={name: float(getattr(whole, name)[0]) for name in NAMES},
+        ranked={name: ranked_figure(of(ranking), index, len(objects)) for name, of in by_image.items()},
+        resampled={name: np.concatenate(parts) for name, parts in drawn.items()},
+    )
 
 
 def _result(
-    separations: Sequence[Separation],
+    measured: Sequence[_Measured],
     mixtures: Sequence[Mixture],
     cases: Sequence[StoredCase],
     *,
@@ -402,15 +457,15 @@ def _result(
 ) -> _Result:
     """What is kept of the mixtures of one set; the scores of a monitor are binned over all that it gives."""
     edges = np.arange(BINS + 1) / BINS if monitor is None else _edges(mixtures)
-    columns = {name: [getattr(one, name) for one in separations] for name in NAMES}
     histogram = np.zeros((2, BINS), np.int64)
     for mixture in mixtures:
         for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
             inner = mixture.shown[of_side].clip(edges[0], edges[-1])
             histogram[side] += np.histogram(inner, bins=BINS, range=(edges[0], edges[-1]))[0]
     return _Result(
-        values={name: [float(column[0]) for column in own] for name, own in columns.items()},
-        resampled={name: mean_rows([column[1:] for column in own]) for name, own in columns.items()},
+        values={name: [one.values[name] for one in measured] for name in NAMES},
+        ranked={name: [one.ranked[name] for one in measured if name in one.ranked] for name in RANKED},
+        resampled={name: mean_rows([one.resampled[name] for one in measured]) for name in measured[0].resampled},
         n=len(mixtures[0].scores),
         groups=len(set(mixtures[0].groups)),
         members=mixtures[0].groups,
