@@ -179,7 +179,7 @@ def changes(run: rw.Run, other: Mapping[str, list[Part]]) -> pd.DataFrame:
     settings = stored_evidence.stored_settings(run.record)
     known = {name: find_protocol(name).comparable(own) for name, own in settings.items()}
     metrics = sorted({metric.name for own in known.values() for metric in own})
-    choices = [((0, name), (1, name)) for name in run.record.models]
+    choices = [((0, name), (1, name)) for name in [*run.record.models][:1]]
     parts = [stored_evidence.stored_parts(run.folder, run.record), other]
     pairs = load_systems(choices, ["before", "after"], parts, [settings, settings], metrics)
     return compare(pairs, metrics)

@@ -90,7 +90,7 @@ def test_a_study_with_components_of_the_package(installed: Installed) -> None:
     assert "mirror_agreement (mirrored)" in installed.call("compare", "run", "--out", "changes.csv")
     changes = pd.read_csv(installed.folder / "changes.csv").set_index("protocol").loc["mirrored"]
     assert [changes["before"], changes["after"]] == pytest.approx(mirrored["value"].to_list())
-    assert changes["method"].startswith("McNemar")
+    assert changes["method"].startswith("sign flips and interval")
 
 
 def test_its_table_is_listed(installed: Installed) -> None:

@@ -198,7 +198,7 @@ def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> Non
             patch.setattr(f"roadworthy.protocols.{module}.same_cases", lambda before, after: False)
         table = rw.compare([own.path, own.path], metrics=["sure_mistakes", "odd_error", "broken_metric"])
     by_metric = table.set_index(["metric", "level"])
-    assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("McNemar")
+    assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("sign flips and interval")
     assert by_metric.loc[("odd_error", 5), "method"] == "paired group bootstrap"
     assert "raised ZeroDivisionError" in by_metric.loc[("broken_metric", 5), "reason"]
     with pytest.raises(InputError, match=r"^plain/tiny: odd_error was not measured there, so it cannot be compared"):

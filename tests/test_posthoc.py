@@ -320,11 +320,12 @@ def test_few_repeats_say_what_they_can_find():
     (note,) = by_repeat_of(frame, "a").notes
     first, last = (stats.t.isf(0.025 / pairs, 2) for pairs in (45, 1))
     assert note == (
-        f"pairs: 45 with 2 degrees of freedom each, the first difference counts from {first:.1f} standard errors, "
-        f"the last from {last:.1f} standard errors; without taking differences for normal no p could be below .25"
+        f"pairs: 45, with 2 degrees of freedom each: the largest difference is found from {first:.1f} times its "
+        f"standard error on, the smallest from {last:.1f} times; a test that does not take differences for normal "
+        "has no p below .25"
     )
     (note,) = by_repeat_of(frame[frame["a"] < 2], "a", relation=lambda _one, _other: WELCH).notes
-    assert note.startswith("pairs: 1 with ")
+    assert note.startswith("pairs: 1, with ")
     assert "normal" not in note
 
 

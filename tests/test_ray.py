@@ -165,6 +165,8 @@ def test_a_node_is_lost_and_the_bits_are_the_same(tmp_path: Path, cluster: Any) 
         while not [*out.glob("readouts/*/part-*.parquet")]:
             time.sleep(0.02)
         cluster.remove_node(node, allow_graceful=False)
+        part = next(out.glob("readouts/*/part-*.parquet"))
+        part.with_name(f"{part.name}.4711.tmp").write_bytes(b"what a worker on the lost node was writing")
         lost.set()
 
     threading.Thread(target=lose_a_node, daemon=True).start()

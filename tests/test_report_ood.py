@@ -428,7 +428,7 @@ def test_the_report_leads_with_what_takes_the_repeat_for_the_unit(tested: Path) 
     html, text = render(tested), words_of(tested)
     assert html.index("repeated measures by repeat") < html.index("which take every condition for evidence of its own")
     assert "They speak of these test images alone" in text
-    assert "degrees of freedom each, the first difference counts from" in html
+    assert "each: the largest difference is found from" in html
     assert not any(
         words in text for words in ("trust the form", "is the one to trust", "are sufficient", "All forms agree")
     )

@@ -30,7 +30,7 @@ from roadworthy.core.grouping import grouped
 from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.chunks import Answered, Task
 from roadworthy.engine.executor import GraphExecutor
-from roadworthy.engine.folder import RunFolder, open_store
+from roadworthy.engine.folder import NODES, RunFolder, open_store
 from roadworthy.engine.ledger import Ledger, Outcome
 from roadworthy.engine.local import Building
 from roadworthy.engine.plan import ArtifactNode, Graph, PlannedCase
@@ -190,6 +190,7 @@ def _outcome(task: Mapping[str, Any], pools: list[Pool], say: Callable[[dict[str
             outcome = ClusterExecutor(pool, progress, task["title"]).run(graph, store)
         finally:
             pool.stop()
+    store.remove_half_written(*NODES)  # by workers that were lost, whose chunks others have done
     return {
         "failures": outcome.failures,
         "not_shown": sorted(outcome.not_shown),

@@ -172,10 +172,7 @@ class RunFolder:
 
         Of a case's readouts the damaged parts are dropped; an artifact is one thing, and is dropped as a whole.
         """
-        folders = [self.path / name for name in (*NODES, *ENDINGS)]
-        for path in [*self.path.iterdir(), *(p for f in folders for p in f.rglob("*"))]:
-            if is_temporary(path.name) and path.is_file():
-                path.unlink()
+        self.remove_half_written(".", *ENDINGS, *NODES)
         for node in self._nodes():
             if node.parent.name == "artifacts" and is_committed(node) and not is_whole(node):
                 remove(*sorted(node.iterdir(), key=lambda path: path.name == MANIFEST), node)
@@ -184,6 +181,12 @@ class RunFolder:
                 remove_if_empty(node)
         if self.mirror:
             self.mirror.settle()
+
+    def remove_half_written(self, *names: str) -> None:
+        """Remove what killed writers left half-written in the run (".") or below these folders, where nobody writes."""
+        for path in [path for name in names for path in (self.path / name).glob("*" if name == "." else "**/*")]:
+            if is_temporary(path.name) and path.is_file():
+                path.unlink()
 
     def _nodes(self) -> list[Path]:
         """The folders of cases and artifacts, finished or not."""

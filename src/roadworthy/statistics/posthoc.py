@@ -386,9 +386,11 @@ def _needed(df: Floats, paired: bool, alpha: float, family: str) -> str:
     A t test has no least p. That of the signs of U paired differences has, 2 / 2^U: it does not take them for normal.
     """
     typical, pairs = float(np.median(df)), len(df)
-    first, last = (f"{-stdtrit(typical, alpha / 2 / count):.1f} standard errors" for count in (pairs, 1))
-    counts = f"the difference counts from {last}"
+    first, last = (f"{-stdtrit(typical, alpha / 2 / count):.1f}" for count in (pairs, 1))
+    freedom = "1 degree of freedom" if typical == 1 else f"{typical:.3g} degrees of freedom"
+    counts = f"1, with {freedom}: the difference is found from {last} times its standard error on"
     if pairs > 1:
-        counts = f"the first difference counts from {first}, the last from {last}"
-    least = f"; without taking differences for normal no p could be below {2.0**-typical:.2g}" if paired else ""
-    return f"{family}: {pairs} with {typical:.3g} degrees of freedom each, {counts}{least.replace(' 0.', ' .')}"
+        counts = f"{pairs}, with {freedom} each: the largest difference is found from {first} times its standard error "
+        counts += f"on, the smallest from {last} times"
+    least = f"; a test that does not take differences for normal has no p below {2.0**-typical:.2g}" if paired else ""
+    return f"{family}: {counts}{least.replace(' 0.', ' .')}"
