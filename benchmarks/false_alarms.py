@@ -159,7 +159,7 @@ def others(runs: int) -> None:
         print(f"| {sets} | {monitors} | {' | '.join(f'{a:.1f}; {b:.0f} %' for a, b in zip(*columns, strict=True))} |")
     for objects, frames in itertools.product((100, 400), (1, 5)):
         rng = np.random.default_rng([objects, frames])
-        alarms, power = sliced(rng, runs // 4, objects, frames), sliced(rng, runs // 10, objects, frames, 0.3)
+        alarms, power = sliced(rng, runs, objects, frames), sliced(rng, runs // 10, objects, frames, 0.3)
         print(f"slices, {objects} objects of {frames} frames: {alarms:.1f}; {power:.0f} %", flush=True)
 
 
@@ -358,6 +358,6 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     trained_anew(arguments.runs)
     really_trained(arguments.pairs)
-    paired(arguments.runs // 5)
+    paired(arguments.runs)
     others(arguments.runs)
     compared(arguments.runs // 10)
