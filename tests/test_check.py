@@ -200,6 +200,21 @@ def test_stored_predictions_can_be_checked(tmp_path: Path) -> None:
     assert check(tmp_path / "b.csv", data).class_order == ("3", "2", "1", "0")
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_answers_of_whole_numbers_are_class_scores(dtype: type[np.generic]) -> None:
+    data = patches(4, count=300)
+
+    def nearest(images: Any) -> Any:
+        distances = ((images[:, None] - data.templates) ** 2).mean(axis=(2, 3, 4))
+        return (distances == distances.min(axis=1, keepdims=True)).astype(dtype)
+
+    report = check_model(lambda **_: CallableModel(nearest, size="6x6", version="1"), data, sample=100)
+    assert report.accuracy > 0.9
+    assert report.describe["outputs"] == "probabilities"
+    scores = CallableModel(lambda images: 7 * nearest(images), size="6x6", outputs="auto", version="1")
+    assert scores.outputs == "logits"
+
+
 def test_class_counts_must_agree(tmp_path: Path) -> None:
     path = nearest_template(tmp_path / "m.onnx", patches(5), Preprocess())
     with pytest.raises(InputError, match="answers 5 classes but the data has 6"):

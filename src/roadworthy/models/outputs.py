@@ -79,11 +79,14 @@ def same_scores(
 
 
 def are_probabilities(rows: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """(N,): which rows are not negative and sum to 1.
+    """(N,): which rows are not negative and sum to 1; rows of whole numbers or of booleans are taken as numbers.
 
     >>> are_probabilities(np.array([[0.5, 0.5], [0.9, 0.9], [-1.0, 2.0]])).tolist()
     [True, False, False]
+    >>> are_probabilities(np.array([[0, 1], [3, -2]])).tolist()
+    [True, False]
     """
+    rows = np.asarray(rows, np.result_type(rows.dtype, np.float32))
     sums = rows.sum(axis=1, dtype=np.float64)
     within = rows.min(axis=1, initial=np.inf) >= -NEGATIVE_TOLERANCE
     return np.asarray(within & (np.abs(sums - 1.0) <= SUM_TOLERANCE))
@@ -103,6 +106,7 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str, stated: st
         raise InputError(f"{what} answers {rows.dtype}: class scores are real numbers")
     if rows.shape[1] < 2:
         raise InputError(f"{what} answers one number per image: a classifier has one column per class, at least two")
+    rows = np.asarray(rows, np.result_type(rows.dtype, np.float32))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows):
         raise InputError(f"{what} answers NaN or infinity to every image: check its range and its weights")
