@@ -560,6 +560,35 @@ def test_folders_that_hold_no_data_set(tmp_path: Path) -> None:
         open_dataset({"folder": str(tmp_path / "none")})
 
 
+def test_a_folder_of_images_alone_is_a_set_of_outliers(tmp_path: Path) -> None:
+    for number in range(3):
+        save(tmp_path / "flat" / f"{number}.png", picture(number))
+    (tmp_path / "flat" / "readme.txt").touch()
+    content = study(
+        tmp_path, n=28, outliers={"flat": str(tmp_path / "flat")}, protocols={"ood": {"transformed": ["fog"]}}
+    )
+    outside = prepare(parse_study(content, "test"), base=tmp_path).sources[""].foreign["flat"]
+    assert (len(outside), outside.ids[0], outside.class_names) == (3, "0.png", ("(no class)",))
+    assert isinstance(outside, Subset | files.FileDataset)
+    assert outside.notes[0].endswith("has no subfolders: its images are taken without classes")
+    assert "1 .txt" in outside.notes[1]
+    for spec, message in (
+        ("flat", "'.*flat' has no subfolders: put the images of each class"),
+        ({"folder": "flat", "unlabelled": True}, "unknown option of a folder dataset 'unlabelled'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_dataset(spec, base=tmp_path)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="'.*none' has no subfolders"):
+        open_dataset("none", base=tmp_path, unlabelled=True)
+
+
+def test_shifts_of_both_sides_say_which_outliers_are_drawn(tmp_path: Path) -> None:
+    content = study(tmp_path, n=28, outliers={"drawn": "uniform_noise"}, protocols={"ood": {"transformed": ["fog"]}})
+    with pytest.raises(InputError, match=r"need pictures from elsewhere.*\(drawn: drawn or made from the test data\)"):
+        prepare(parse_study(content, "test"), base=tmp_path)
+
+
 # ----------------------------------------------------------------------------------------------------------- manifests
 
 

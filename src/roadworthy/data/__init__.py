@@ -93,13 +93,15 @@ def open_dataset(
     only: Sequence[str] | None = None,
     without: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
 ) -> OpenedDataset:
     """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]), or a live object.
 
     Live objects are `Dataset`s and what `LIVE_DATA` recognises: data sets of torch, of the library `datasets` and of
     MAITE. A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of
     this function may be in it too, and take precedence. The options are those of `Opening` and of `ClassSelection`:
-    classes are chosen and renamed after the data is read, and before `limit` takes some of the images.
+    classes are chosen and renamed after the data is read, and before `limit` takes some of the images. `unlabelled`
+    takes a folder of images without subfolders, too, as for outliers, whose classes nobody asks for.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
@@ -117,6 +119,7 @@ def open_dataset(
         seed=seed,
         base=base,
         progress=progress,
+        unlabelled=unlabelled,
     )
     if isinstance(spec, Mapping) and live_data(spec) is None:
         return _from_mapping(spec, opening, selection)
@@ -225,7 +228,7 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSel
     parameters = inspect.signature(build).parameters.values()
     own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
     choices = {option.name for option in fields(ClassSelection)} - own_options
-    shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress"}
+    shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress", "unlabelled"}
     options = {key: value for key, value in spec.items() if key != kind}
     for key in options:
         if key not in own_options | shared | choices:

@@ -28,6 +28,8 @@ from roadworthy.data.table import Indices, Table
 
 Size = tuple[int, int]
 Masks = NDArray[np.bool_]
+NO_CLASS = "(no class)"
+"""The class of images that are outside whatever they show, and come without labels."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Opening:
     limit          at most this many images, spread over classes and groups;  seed: which ones
     base           folder that relative paths start from
     progress       called now and then with how many more files were read
+    unlabelled     whether a folder of images without subfolders is taken, all of them of the class `NO_CLASS`
     """
 
     name: str = "data"
@@ -53,6 +56,7 @@ class Opening:
     seed: int = 0
     base: Path = Path()
     progress: Progress | None = None
+    unlabelled: bool = False
 
     def __post_init__(self) -> None:
         if self.on_bad_image not in ("error", "skip"):

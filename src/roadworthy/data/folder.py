@@ -14,7 +14,7 @@ import numpy as np
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import find_mode
-from roadworthy.data.base import Opening
+from roadworthy.data.base import NO_CLASS, Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.images import SUFFIXES
 from roadworthy.data.table import Table, natural_key, some
@@ -28,18 +28,27 @@ class FolderDataset(FileDataset):
 
     Classes are the subfolders in natural order, or those of `opening.classes` in that order. `group` is a regular
     expression with one capture, searched in the id: images of a class with the same capture show the same object.
+    Where the opening is `unlabelled`, a folder of images without subfolders is taken, too.
     """
 
     def __init__(self, root: str | Path, opening: Opening | None = None, *, group: str | None = None) -> None:
         opening = opening or Opening()
-        super().__init__(list_folder(opening.path(root), opening.class_names, group), opening)
+        listing = list_folder(opening.path(root), opening.class_names, group, unlabelled=opening.unlabelled)
+        super().__init__(listing, opening)
 
 
-def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | None = None) -> Listing:
-    """Every image below the class folders, in natural order of their ids; other files are counted in the notes."""
+def list_folder(
+    root: Path, classes: Sequence[str] | None = None, group: str | None = None, *, unlabelled: bool = False
+) -> Listing:
+    """Every image below the class folders, in natural order of their ids; other files are counted in the notes.
+
+    Where `unlabelled`, images that lie in a folder without subfolders are taken as they are, without a class.
+    """
     check_folder(root)
     top = _entries(root)
     folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
+    if unlabelled and classes is None and not folders and any(not _kind(entry) for entry in top):
+        return _list_flat(root, group)
     names = _class_names(root, sorted(folders, key=natural_key), classes)
     left_out = Counter(
         _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
@@ -72,6 +81,22 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
             f"({some(sorted(names), 3)}) give `classes=`"
         )
     return Listing(table=table, paths=tuple(image_file[1] for image_file in image_files), notes=notes)
+
+
+def _list_flat(root: Path, group: str | None) -> Listing:
+    """Every image of a folder without subfolders, all of them without a class."""
+    image_files: list[tuple[str, Path]] = []
+    left_out: Counter[str] = Counter()
+    for path, kind in walk(str(root)):
+        if kind:
+            left_out[kind] += 1
+        else:
+            image_files.append((readable(path.name), path))
+    image_files.sort(key=lambda image_file: natural_key(image_file[0]))
+    ids = tuple(name for name, _ in image_files)
+    table = Table(ids, np.zeros(len(ids), np.int64), (NO_CLASS,), _groups(ids, [NO_CLASS] * len(ids), group))
+    notes = [f"folder {str(root)!r} has no subfolders: its images are taken without classes"]
+    return Listing(table, tuple(path for _, path in image_files), notes=[*notes, *left_out_note(root, left_out)])
 
 
 def check_folder(root: Path) -> None:
