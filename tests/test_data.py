@@ -32,6 +32,8 @@ from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_d
 from roadworthy.data.images import decode, decode_mask, image_size, resize, resize_boxes, resize_mask
 from roadworthy.data.parallel import in_threads
 from roadworthy.data.table import Table, condition, index_labels, natural_key
+from roadworthy.models import CallableModel
+from roadworthy.models.check import check_model
 from roadworthy.study import parse_study
 from tiny import study
 
@@ -443,8 +445,10 @@ def test_classes_fix_the_order_of_a_folder(folder: Path, tmp_path: Path) -> None
     assert open_dataset(folder, classes="names.txt", base=tmp_path).class_names == ("stop", "10", "2")
     with pytest.raises(InputError, match="not in `classes`: '2'"):
         open_dataset(folder, classes=["stop", "10"])
-    with pytest.raises(InputError, match=r"without a folder in .*: 'yield'"):
-        open_dataset(folder, classes=["stop", "10", "2", "yield"])
+    more = open_dataset(folder, classes=["stop", "10", "2", "yield"])
+    assert (more.class_names, more.notes) == (("stop", "10", "2", "yield"), ("1 of 4 classes have no images: 'yield'",))
+    with pytest.raises(InputError, match=r"not in `classes`: '2'; classes without a folder: 'two'"):
+        open_dataset(folder, classes=["stop", "10", "two"])
     with pytest.raises(InputError, match="unique"):
         open_dataset(folder, classes=["stop", "10", "2", "2"])
 
@@ -579,7 +583,7 @@ def test_a_folder_of_images_alone_is_a_set_of_outliers(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             open_dataset(spec, base=tmp_path)
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="'.*none' has no subfolders"):
+    with pytest.raises(InputError, match=r"'.*none' has no subfolders"):
         open_dataset("none", base=tmp_path, unlabelled=True)
 
 
@@ -587,6 +591,39 @@ def test_shifts_of_both_sides_say_which_outliers_are_drawn(tmp_path: Path) -> No
     content = study(tmp_path, n=28, outliers={"drawn": "uniform_noise"}, protocols={"ood": {"transformed": ["fog"]}})
     with pytest.raises(InputError, match=r"need pictures from elsewhere.*\(drawn: drawn or made from the test data\)"):
         prepare(parse_study(content, "test"), base=tmp_path)
+
+
+def test_a_folder_one_level_too_high_is_recognised(tmp_path: Path) -> None:
+    for part in ("train", "Test"):
+        for number, name in enumerate(("a", "b")):
+            save(tmp_path / "all" / part / name / "0.png", picture(number))
+    with pytest.raises(InputError, match=r"holds 'Test', 'train', which are parts .* such as '.*all/Test'"):
+        open_dataset(tmp_path / "all")
+    with pytest.raises(InputError, match=r"without a folder: 'a', 'b'; they are folders of '.*all/train': name that"):
+        open_dataset(tmp_path / "all", classes=["a", "b"])
+    (tmp_path / "all/Test").rename(tmp_path / "all/signs")
+    data = open_dataset(tmp_path / "all")
+    hint = "every class folder holds the subfolders 'a', 'b' alone: is this folder one level too high?"
+    assert data.notes[0] == hint
+    for network in (lambda **_: CallableModel(lambda images: np.full((len(images), 3), 1 / 3), version="1"),):
+        with pytest.raises(InputError, match=f"answers 3 classes but the data has 2; {hint[:-1]}"):
+            check_model(network, data)
+    save(tmp_path / "all/signs/own.png", picture(0))
+    assert not any("level" in note for note in open_dataset(tmp_path / "all").notes)
+    shutil.rmtree(tmp_path / "all/train")
+    (tmp_path / "all/signs").rename(tmp_path / "all/test")
+    assert open_dataset(tmp_path / "all").class_names == ("test",), "images of its own: a class of that name"
+
+
+def test_a_coco_file_is_known_by_its_ending(tmp_path: Path) -> None:
+    save(tmp_path / "images/0.png", picture(0))
+    content = {
+        "images": [{"id": 1, "file_name": "0.png", "width": 9, "height": 6}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 1, 5, 4], "area": 20, "iscrowd": 0}],
+        "categories": [{"id": 7, "name": "stop"}],
+    }
+    (tmp_path / "instances_val.json").write_text(json.dumps(content))
+    assert open_dataset(str(tmp_path / "instances_val.json")).class_names == ("stop",)
 
 
 # ----------------------------------------------------------------------------------------------------------- manifests

@@ -15,6 +15,7 @@ from roadworthy.core.fetching import fetch_named
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers, fits_validation
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
+from roadworthy.data.folder import level_hint
 from roadworthy.data.leaks import count_known, identities, trained_on
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, in_random_order
@@ -240,7 +241,7 @@ class OpeningSource:
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
                 f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
-                f"{box_hint(model.num_classes)}"
+                f"{box_hint(model.num_classes)}{level_hint(data.notes)}"
             )
         return align(model, data.class_names)
 

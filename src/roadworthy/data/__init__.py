@@ -72,7 +72,7 @@ LIVE_DATA += [
 ]
 FOLDER_KINDS: dict[str, Callable[[Path], bool]] = {"huggingface": is_saved_folder, "webdataset": is_shard_folder}
 """Kinds of folders other than one folder per class, with who recognises them."""
-_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "parquet", ".npz": "npz", ".tar": "webdataset"}
+_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "parquet", ".npz": "npz", ".tar": "webdataset", ".json": "coco"}
 
 Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...] | Indexed | Any
 """A path or `kind:source`, a mapping as in a study, an open data set, arrays, or an object that is recognised."""
@@ -197,7 +197,8 @@ def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     suffix = path.suffix.lower()
     if not mode and not ("{" in path.name and suffix in _KIND_OF_SUFFIX):
         raise InputError(
-            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet, .npz or .tar file, or builtin:signs"
+            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet, .npz, .tar or .json (COCO) file, or "
+            "builtin:signs"
         )
     if suffix not in _KIND_OF_SUFFIX:
         known = ", ".join(_KIND_OF_SUFFIX)
