@@ -159,10 +159,10 @@ def _check_level(root: Path, names: Sequence[str], ids: Sequence[str]) -> list[s
             f"folder {str(root)!r} holds {some(names)}, which are parts of a data set and no classes: name one of "
             f"them, such as {str(root / part)!r}"
         )
-    below = inside[names[0]]
-    if len(below) < 2 or any(inside[name] != below for name in names):
+    common = inside[names[0]]
+    if len(common) < 2 or any(inside[name] != common for name in names):
         return []
-    return [f"every class folder holds the subfolders {some(sorted(below, key=natural_key))} alone: {TOO_HIGH}"]
+    return [f"every class folder holds the subfolders {some(sorted(common, key=natural_key))} alone: {TOO_HIGH}"]
 
 
 def level_hint(notes: Sequence[str]) -> str:
