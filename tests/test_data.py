@@ -4,6 +4,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import struct
 import threading
@@ -23,14 +24,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
-from roadworthy.api import no_progress, prepare
+from roadworthy.api import evaluate, no_progress, prepare
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.core.validation import read_classes
 from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_dataset, split_by_group
-from roadworthy.data.images import decode, decode_mask, image_size, resize, resize_boxes, resize_mask
+from roadworthy.data.images import decode, decode_mask, decode_noting, image_size, resize, resize_boxes, resize_mask
 from roadworthy.data.parallel import in_threads
+from roadworthy.data.pixels import PictureRows
 from roadworthy.data.table import Table, condition, index_labels, natural_key
 from roadworthy.models import CallableModel
 from roadworthy.models.check import check_model
@@ -418,6 +420,85 @@ def test_tables_refuse_what_does_not_fit() -> None:
             table(**changes)
     assert table(groups=("g", "g")).notes()[0].startswith("1 groups hold images of more than one class: 'g'")
     assert table(class_names=("x", "y", "z")).notes() == ["1 of 3 classes have no images: 'z'"]
+
+
+# --------------------------------------------------------------------------------------------------------- conversions
+
+
+def stored_pictures(folder: Path) -> Path:
+    """Eight pictures of two classes: one partly and one nowhere transparent, one of 12 bits, two grey, three plain."""
+    rgba = np.dstack([picture(0), np.full((6, 9), 255, np.uint8)])
+    save(folder / "a/opaque.png", Image.fromarray(rgba))
+    rgba[2, 3, 3] = 0
+    save(folder / "a/hole.png", Image.fromarray(rgba))
+    deep = np.random.default_rng(0).integers(0, 4096, (6, 9), dtype=np.uint16)
+    deep[0, 0] = 4095
+    save(folder / "a/deep.png", Image.fromarray(deep))
+    save(folder / "b/grey.png", Image.fromarray(picture(1)).convert("L"))
+    for number in range(4):
+        save(folder / f"b/{number}.png", picture(number))
+    return folder
+
+
+CONVERTED = (
+    "stored otherwise than as 8-bit RGB, and converted: of 8 images 2 grey (red, green and blue are equal); 1 partly "
+    "transparent (laid over white); 1 of 16 bits (divided by 257; highest value 4095, 6.2 % of the range, so that "
+    "pictures are dark: if the camera has 12 bits, multiply by 16 first)"
+)
+
+
+def test_what_is_converted_is_counted_in_one_note(tmp_path: Path) -> None:
+    folder = stored_pictures(tmp_path / "stored")
+    for on_bad_image in ("error", "skip"):
+        data = open_dataset(folder, on_bad_image=on_bad_image)
+        assert data.notes == (CONVERTED,)
+        assert Subset(data, [0, 1]).notes == data.notes
+    assert "of 4 images" in open_dataset(folder, limit=4).notes[0]
+    shutil.rmtree(folder / "a")
+    (folder / "b/grey.png").unlink()
+    assert open_dataset(folder).notes == ()
+    full = np.full((6, 9, 3), 65535, np.uint16)
+    save(folder / "b/deep.png", cv2.imencode(".png", full)[1].tobytes())
+    assert (
+        open_dataset(folder)
+        .notes[0]
+        .endswith("1 of 16 bits (divided by 257; highest value 65535, 100.0 % of the range)")
+    )
+
+
+def test_conversions_are_said_by_check_and_before_a_run_and_stored(tmp_path: Path) -> None:
+    stored_pictures(tmp_path / "stored")
+    model = CallableModel(lambda images: np.full((len(images), 2), 0.5), num_classes=2, version="1")
+    report = check_model(lambda **_: model, open_dataset(tmp_path / "stored"))
+    assert f"  note: {CONVERTED}" in report.lines()
+    content = study(tmp_path, n=28, outliers={"out": str(tmp_path / "stored")}, protocols={"ood": {"transformed": []}})
+    with pytest.warns(UserWarning, match=re.escape(f"outliers out: {CONVERTED}")) as warned:
+        prepared = prepare(parse_study(content, "test"), base=tmp_path)
+    assert len(warned) == 1
+    assert prepared.notes("") == [f"outliers out: {CONVERTED}"]
+    options = {"suite": "quick", "out": tmp_path / "run", "accept_chance": True, "progress": no_progress}
+    with pytest.warns(UserWarning, match=re.escape(f"test data: {CONVERTED}")):
+        run = evaluate(model, tmp_path / "stored", **options)
+    assert CONVERTED in run.record.sources[""].data.notes
+    assert "6.2 % of the range" in (tmp_path / "run/report.html").read_text()
+
+
+def test_pictures_of_other_libraries_are_counted_too() -> None:
+    pictures = PictureRows("pictures")
+    hole = Image.fromarray(picture(0)).convert("RGBA")
+    hole.putpixel((0, 0), (1, 2, 3, 0))
+    for number, one in enumerate(
+        (hole, Image.new("L", (9, 6)), np.zeros((6, 9), np.uint8), Image.fromarray(picture(1)))
+    ):
+        pictures.add(one, f"row {number}")
+    names = tuple(map(str, range(4)))
+    table = Table(names, np.zeros(4, np.int64), ("x",), names)
+    note = pictures.dataset(table, Opening(), []).notes[0]
+    assert note.endswith("of 4 images 2 grey (red, green and blue are equal); 1 partly transparent (laid over white)")
+    grey = PictureRows("pictures")
+    grey.add(Image.new("L", (9, 6)), "row 0")
+    alone = Table(("0",), np.zeros(1, np.int64), ("x",), ("0",))
+    assert grey.dataset(alone, Opening(), []).notes == (), "pictures that are all grey stay as they are"
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
@@ -976,11 +1057,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are decoded from now on, by the careful decoder."""
     names: list[str] = []
 
-    def record(data: bytes, name: str) -> np.ndarray:
-        names.append(Path(name).name)
-        return decode(data, name=name)
+    def recording(decoder: Callable[..., Any]) -> Callable[..., Any]:
+        def record(data: bytes, name: str) -> Any:
+            names.append(Path(name).name)
+            return decoder(data, name=name)
 
-    monkeypatch.setattr(files, "decode", record)
+        return record
+
+    for decoder in (decode, decode_noting):
+        monkeypatch.setattr(files, decoder.__name__, recording(decoder))
     return names
 
 

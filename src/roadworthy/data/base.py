@@ -22,7 +22,7 @@ from roadworthy.core.remote import is_address
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import parse_size, read_classes, require_memory
-from roadworthy.data.images import resize_boxes
+from roadworthy.data.images import CONVERTED, resize_boxes
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Indices, Table
 
@@ -190,6 +190,11 @@ def deliver(table: Table, index: Indices, images: Images, masks: Masks | None, s
         conditions={name: column[index] for name, column in table.conditions.items()},
         group=tuple(table.groups[row] for row in index),
     )
+
+
+def conversions(data: Dataset | None) -> list[str]:
+    """The note of a data set on pictures that are converted when they are read, if there are any."""
+    return [note for note in getattr(data, "notes", ()) if note.startswith(CONVERTED)]
 
 
 def contents(data: Dataset) -> list[str]:

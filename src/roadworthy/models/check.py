@@ -100,6 +100,7 @@ class CheckReport:
     class_order: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     at_chance: bool = False
+    data_notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -127,6 +128,7 @@ class CheckReport:
         lines += [f"  {key}: {self.describe[key]}" for key in shown if key in self.describe]
         lines += [f"  note: {note}" for note in (*self.describe.get("notes", ()), *self.notes)]
         lines.append(f"data {self.data}: {self.sample} of {self.of} images, {self.data_size[0]}x{self.data_size[1]}")
+        lines += [f"  note: {note}" for note in self.data_notes]
         lines += self._class_lines() if self.classes else []
         lines += self.boxes.lines() if self.boxes else []
         lines.append(f"  speed: {self.seconds_per_image * 1000:.2f} ms per image")
@@ -190,6 +192,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         of=len(dataset),
         seconds_per_image=seconds,
         capabilities=model.capabilities,
+        data_notes=tuple(getattr(dataset, "notes", ())),
     )
     if has_classes:
         report = _with_classes(report, seen, dataset.class_names, unsteady)
