@@ -219,6 +219,8 @@ def spoiled(rows: np.ndarray, fault: str) -> list[Any]:
         return [[0.9, 0.9], *rows.tolist()[1:]]
     if fault == "text":
         return [["0.5", "0.5"] for _ in rows]
+    if fault == "true":
+        return [[True, 0.0], *rows.tolist()[1:]]
     if fault == "random":
         light = np.random.default_rng().random(len(rows))
         return np.stack([1 - light, light], axis=1).tolist()

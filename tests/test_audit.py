@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import stat
@@ -332,6 +333,21 @@ def test_hostile_archives_are_not_unpacked(name: str, says: str, bundle: Path, t
     with pytest.raises(InputError, match=says):
         replayed(path)
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("size", [math.inf, math.nan, 1.5, -1, True, "7", None])
+def test_an_index_with_an_impossible_size_is_one_sentence(size: Any, bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sizes.rwz"
+    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(path, "w") as target:
+        for member in source.infolist():
+            content = source.read(member)
+            if member.filename == "index.json":
+                index = json.loads(content)
+                next(iter(index["files"].values()))["size"] = size
+                content = json.dumps(index).encode()
+            target.writestr(member, content)
+    with pytest.raises(InputError, match=r"index\.json of .* does not say which files there are: ask for it again"):
+        replayed(path)
 
 
 def test_what_is_no_bundle_is_one_sentence(bundle: Path, tmp_path: Path) -> None:

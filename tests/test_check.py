@@ -12,7 +12,7 @@ from onnx import helper
 from scipy.stats import binomtest
 
 from coloured_patches import SIDE, Patches, nearest_template, network, patches
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.models import CallableModel, Preprocess, load_model
 from roadworthy.models.check import CheckReport, Judge, Trial, check_model
@@ -198,6 +198,85 @@ def test_stored_predictions_can_be_checked(tmp_path: Path) -> None:
     table.columns = ["p0", "p1", "p2", "p3", "id"]
     table.to_csv(tmp_path / "b.csv", index=False)
     assert check(tmp_path / "b.csv", data).class_order == ("3", "2", "1", "0")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_answers_of_whole_numbers_are_class_scores(dtype: type[np.generic]) -> None:
+    data = patches(4, count=300)
+
+    def nearest(images: Any) -> Any:
+        distances = ((images[:, None] - data.templates) ** 2).mean(axis=(2, 3, 4))
+        return (distances == distances.min(axis=1, keepdims=True)).astype(dtype)
+
+    report = check_model(lambda **_: CallableModel(nearest, size="6x6", version="1"), data, sample=100)
+    assert report.accuracy > 0.9
+    assert report.describe["outputs"] == "probabilities"
+    scores = CallableModel(lambda images: 7 * nearest(images), size="6x6", outputs="auto", version="1")
+    assert scores.outputs == "logits"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "looks_like"),
+    [
+        ({"boxes": (100, 4), "scores": (100,)}, r"a detector.*\(output 'boxes' is 8 x 100 x 4\)"),
+        ({"logits": (100, 92), "pred_boxes": (100, 4)}, "a detector: .*'pred_boxes'"),
+        ({"0": (300, 6)}, "a detector: "),
+        ({"0": (84, 2100)}, "a detector or a segmenter: "),
+        ({"0": (19, 8, 8)}, "a detector or a segmenter: "),
+        ([{"boxes": (3, 4), "labels": (3,), "scores": (3,)}] * 8, r"a detector: .*'boxes' is 3 x 4"),
+        ([{"boxes": (0, 4), "labels": (0,), "scores": (0,)}] * 8, r"a detector: .*'boxes' is 0 x 4"),
+    ],
+)
+def test_a_detector_is_told_what_it_looks_like(shapes: Any, looks_like: str) -> None:
+    def answer(images: Any) -> Any:
+        if isinstance(shapes, list):
+            return [{name: np.full(shape, 0.3) for name, shape in one.items()} for one in shapes[: len(images)]]
+        return {name: np.full((len(images), *shape), 0.3) for name, shape in shapes.items()}
+
+    for known in ({}, {"boxes": "corners pixels"}):
+        with pytest.raises(InputError, match=f"^model answer looks like {looks_like}.* are tested so far$"):
+            CallableModel(answer, size="6x6", version="1", **known)
+
+
+def test_a_classifier_beside_other_outputs_is_no_detector() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, *shapes: tuple[int, ...]) -> None:
+            super().__init__()
+            self.shapes = shapes
+
+        def forward(self, images: Any) -> Any:
+            return tuple(torch.full((len(images), *shape), 2.0) for shape in self.shapes)
+
+    assert load_model(Two((10,), (197, 768)), size=8).num_classes == 10
+    assert load_model(Two((7,), (4,)), size=8, boxes="corners pixels").num_classes == 7
+    with pytest.raises(InputError, match="looks like a detector"):
+        load_model(Two((100,), (100, 4)), size=8)
+
+
+def test_a_finding_on_a_part_of_the_sample_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roadworthy.models.check.SECONDS_FOR_ALTERNATIVES", 0.0)
+    data = patches()
+    report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess("0-255")), data, range="-1-1")
+    assert (report.sample, report.accuracy < 0.5) == (400, True)
+    assert "on 100 of the images" in report.findings[0].text
+
+
+def test_images_with_answers_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    data = patches(3, count=40)
+
+    def answer(images: Any) -> Any:
+        rows = np.full((len(images), 3), 1 / 3)
+        rows[(images == data.images[7]).all(axis=(1, 2, 3)) | (images == data.images[39]).all(axis=(1, 2, 3))] = np.nan
+        return rows
+
+    model = CallableModel(answer, num_classes=3, version="1")
+    with pytest.raises(ModelError, match=r"NaN or infinity for 2 of 40 images: 'i7', 'i39'$"):
+        model.answer(data.batch(slice(None)), 64)
+    all_bad = CallableModel(lambda images: np.full((len(images), 3), np.nan), num_classes=3, version="1")
+    with pytest.raises(ModelError, match=r"for 6 of 6 images: 'i0', 'i1', 'i2', \.\.\.$"):
+        all_bad.answer(data.batch(slice(0, 6)), 6)
 
 
 def test_class_counts_must_agree(tmp_path: Path) -> None:

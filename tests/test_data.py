@@ -4,6 +4,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import struct
 import threading
@@ -23,15 +24,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
-from roadworthy.api import no_progress, prepare
+from roadworthy.api import evaluate, no_progress, prepare
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.core.validation import read_classes
 from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_dataset, split_by_group
-from roadworthy.data.images import decode, decode_mask, image_size, resize, resize_boxes, resize_mask
+from roadworthy.data.images import decode, decode_mask, decode_noting, image_size, resize, resize_boxes, resize_mask
 from roadworthy.data.parallel import in_threads
+from roadworthy.data.pixels import PictureRows
 from roadworthy.data.table import Table, condition, index_labels, natural_key
+from roadworthy.models import CallableModel
+from roadworthy.models.check import check_model
 from roadworthy.study import parse_study
 from tiny import study
 
@@ -418,6 +422,85 @@ def test_tables_refuse_what_does_not_fit() -> None:
     assert table(class_names=("x", "y", "z")).notes() == ["1 of 3 classes have no images: 'z'"]
 
 
+# --------------------------------------------------------------------------------------------------------- conversions
+
+
+def stored_pictures(folder: Path) -> Path:
+    """Eight pictures of two classes: one partly and one nowhere transparent, one of 12 bits, two grey, three plain."""
+    rgba = np.dstack([picture(0), np.full((6, 9), 255, np.uint8)])
+    save(folder / "a/opaque.png", Image.fromarray(rgba))
+    rgba[2, 3, 3] = 0
+    save(folder / "a/hole.png", Image.fromarray(rgba))
+    deep = np.random.default_rng(0).integers(0, 4096, (6, 9), dtype=np.uint16)
+    deep[0, 0] = 4095
+    save(folder / "a/deep.png", Image.fromarray(deep))
+    save(folder / "b/grey.png", Image.fromarray(picture(1)).convert("L"))
+    for number in range(4):
+        save(folder / f"b/{number}.png", picture(number))
+    return folder
+
+
+CONVERTED = (
+    "stored otherwise than as 8-bit RGB, and converted: of 8 images 2 grey (red, green and blue are equal); 1 partly "
+    "transparent (laid over white); 1 of 16 bits (divided by 257; highest value 4095, 6.2 % of the range, so that "
+    "pictures are dark: if the camera has 12 bits, multiply by 16 first)"
+)
+
+
+def test_what_is_converted_is_counted_in_one_note(tmp_path: Path) -> None:
+    folder = stored_pictures(tmp_path / "stored")
+    for on_bad_image in ("error", "skip"):
+        data = open_dataset(folder, on_bad_image=on_bad_image)
+        assert data.notes == (CONVERTED,)
+        assert Subset(data, [0, 1]).notes == data.notes
+    assert "of 4 images" in open_dataset(folder, limit=4).notes[0]
+    shutil.rmtree(folder / "a")
+    (folder / "b/grey.png").unlink()
+    assert open_dataset(folder).notes == ()
+    full = np.full((6, 9, 3), 65535, np.uint16)
+    save(folder / "b/deep.png", cv2.imencode(".png", full)[1].tobytes())
+    assert (
+        open_dataset(folder)
+        .notes[0]
+        .endswith("1 of 16 bits (divided by 257; highest value 65535, 100.0 % of the range)")
+    )
+
+
+def test_conversions_are_said_by_check_and_before_a_run_and_stored(tmp_path: Path) -> None:
+    stored_pictures(tmp_path / "stored")
+    model = CallableModel(lambda images: np.full((len(images), 2), 0.5), num_classes=2, version="1")
+    report = check_model(lambda **_: model, open_dataset(tmp_path / "stored"))
+    assert f"  note: {CONVERTED}" in report.lines()
+    content = study(tmp_path, n=28, outliers={"out": str(tmp_path / "stored")}, protocols={"ood": {"transformed": []}})
+    with pytest.warns(UserWarning, match=re.escape(f"outliers out: {CONVERTED}")) as warned:
+        prepared = prepare(parse_study(content, "test"), base=tmp_path)
+    assert len(warned) == 1
+    assert prepared.notes("") == [f"outliers out: {CONVERTED}"]
+    options = {"suite": "quick", "out": tmp_path / "run", "accept_chance": True, "progress": no_progress}
+    with pytest.warns(UserWarning, match=re.escape(f"test data: {CONVERTED}")):
+        run = evaluate(model, tmp_path / "stored", **options)
+    assert CONVERTED in run.record.sources[""].data.notes
+    assert "6.2 % of the range" in (tmp_path / "run/report.html").read_text()
+
+
+def test_pictures_of_other_libraries_are_counted_too() -> None:
+    pictures = PictureRows("pictures")
+    hole = Image.fromarray(picture(0)).convert("RGBA")
+    hole.putpixel((0, 0), (1, 2, 3, 0))
+    for number, one in enumerate(
+        (hole, Image.new("L", (9, 6)), np.zeros((6, 9), np.uint8), Image.fromarray(picture(1)))
+    ):
+        pictures.add(one, f"row {number}")
+    names = tuple(map(str, range(4)))
+    table = Table(names, np.zeros(4, np.int64), ("x",), names)
+    note = pictures.dataset(table, Opening(), []).notes[0]
+    assert note.endswith("of 4 images 2 grey (red, green and blue are equal); 1 partly transparent (laid over white)")
+    grey = PictureRows("pictures")
+    grey.add(Image.new("L", (9, 6)), "row 0")
+    alone = Table(("0",), np.zeros(1, np.int64), ("x",), ("0",))
+    assert grey.dataset(alone, Opening(), []).notes == (), "pictures that are all grey stay as they are"
+
+
 # ------------------------------------------------------------------------------------------------------------- folders
 
 
@@ -443,8 +526,10 @@ def test_classes_fix_the_order_of_a_folder(folder: Path, tmp_path: Path) -> None
     assert open_dataset(folder, classes="names.txt", base=tmp_path).class_names == ("stop", "10", "2")
     with pytest.raises(InputError, match="not in `classes`: '2'"):
         open_dataset(folder, classes=["stop", "10"])
-    with pytest.raises(InputError, match=r"without a folder in .*: 'yield'"):
-        open_dataset(folder, classes=["stop", "10", "2", "yield"])
+    more = open_dataset(folder, classes=["stop", "10", "2", "yield"])
+    assert (more.class_names, more.notes) == (("stop", "10", "2", "yield"), ("1 of 4 classes have no images: 'yield'",))
+    with pytest.raises(InputError, match=r"not in `classes`: '2'; classes without a folder: 'two'"):
+        open_dataset(folder, classes=["stop", "10", "two"])
     with pytest.raises(InputError, match="unique"):
         open_dataset(folder, classes=["stop", "10", "2", "2"])
 
@@ -558,6 +643,68 @@ def test_folders_that_hold_no_data_set(tmp_path: Path) -> None:
         open_dataset(tmp_path / "none")
     with pytest.raises(InputError, match="no folder"):
         open_dataset({"folder": str(tmp_path / "none")})
+
+
+def test_a_folder_of_images_alone_is_a_set_of_outliers(tmp_path: Path) -> None:
+    for number in range(3):
+        save(tmp_path / "flat" / f"{number}.png", picture(number))
+    (tmp_path / "flat" / "readme.txt").touch()
+    content = study(
+        tmp_path, n=28, outliers={"flat": str(tmp_path / "flat")}, protocols={"ood": {"transformed": ["fog"]}}
+    )
+    outside = prepare(parse_study(content, "test"), base=tmp_path).sources[""].foreign["flat"]
+    assert (len(outside), outside.ids[0], outside.class_names) == (3, "0.png", ("(no class)",))
+    assert isinstance(outside, Subset | files.FileDataset)
+    assert outside.notes[0].endswith("has no subfolders: its images are taken without classes")
+    assert "1 .txt" in outside.notes[1]
+    for spec, message in (
+        ("flat", "'.*flat' has no subfolders: put the images of each class"),
+        ({"folder": "flat", "unlabelled": True}, "unknown option of a folder dataset 'unlabelled'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_dataset(spec, base=tmp_path)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"'.*none' has no subfolders"):
+        open_dataset("none", base=tmp_path, unlabelled=True)
+
+
+def test_shifts_of_both_sides_say_which_outliers_are_drawn(tmp_path: Path) -> None:
+    content = study(tmp_path, n=28, outliers={"drawn": "uniform_noise"}, protocols={"ood": {"transformed": ["fog"]}})
+    with pytest.raises(InputError, match=r"need pictures from elsewhere.*\(drawn: drawn or made from the test data\)"):
+        prepare(parse_study(content, "test"), base=tmp_path)
+
+
+def test_a_folder_one_level_too_high_is_recognised(tmp_path: Path) -> None:
+    for part in ("train", "Test"):
+        for number, name in enumerate(("a", "b")):
+            save(tmp_path / "all" / part / name / "0.png", picture(number))
+    with pytest.raises(InputError, match=r"holds 'Test', 'train', which are parts .* such as '.*all/Test'"):
+        open_dataset(tmp_path / "all")
+    with pytest.raises(InputError, match=r"without a folder: 'a', 'b'; they are folders of '.*all/train': name that"):
+        open_dataset(tmp_path / "all", classes=["a", "b"])
+    (tmp_path / "all/Test").rename(tmp_path / "all/signs")
+    data = open_dataset(tmp_path / "all")
+    hint = "every class folder holds the subfolders 'a', 'b' alone: is this folder one level too high?"
+    assert data.notes[0] == hint
+    for network in (lambda **_: CallableModel(lambda images: np.full((len(images), 3), 1 / 3), version="1"),):
+        with pytest.raises(InputError, match=f"answers 3 classes but the data has 2; {hint[:-1]}"):
+            check_model(network, data)
+    save(tmp_path / "all/signs/own.png", picture(0))
+    assert not any("level" in note for note in open_dataset(tmp_path / "all").notes)
+    shutil.rmtree(tmp_path / "all/train")
+    (tmp_path / "all/signs").rename(tmp_path / "all/test")
+    assert open_dataset(tmp_path / "all").class_names == ("test",), "images of its own: a class of that name"
+
+
+def test_a_coco_file_is_known_by_its_ending(tmp_path: Path) -> None:
+    save(tmp_path / "images/0.png", picture(0))
+    content = {
+        "images": [{"id": 1, "file_name": "0.png", "width": 9, "height": 6}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 1, 5, 4], "area": 20, "iscrowd": 0}],
+        "categories": [{"id": 7, "name": "stop"}],
+    }
+    (tmp_path / "instances_val.json").write_text(json.dumps(content))
+    assert open_dataset(str(tmp_path / "instances_val.json")).class_names == ("stop",)
 
 
 # ----------------------------------------------------------------------------------------------------------- manifests
@@ -910,11 +1057,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are decoded from now on, by the careful decoder."""
     names: list[str] = []
 
-    def record(data: bytes, name: str) -> np.ndarray:
-        names.append(Path(name).name)
-        return decode(data, name=name)
+    def recording(decoder: Callable[..., Any]) -> Callable[..., Any]:
+        def record(data: bytes, name: str) -> Any:
+            names.append(Path(name).name)
+            return decoder(data, name=name)
 
-    monkeypatch.setattr(files, "decode", record)
+        return record
+
+    for decoder in (decode, decode_noting):
+        monkeypatch.setattr(files, decoder.__name__, recording(decoder))
     return names
 
 

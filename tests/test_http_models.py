@@ -240,6 +240,7 @@ def test_a_version_is_demanded_where_answers_are_stored(server: ModelServer, tmp
         ("nan", r"answered NaN or infinity for 1 of 10 images"),
         ("sums", r"rows that are not probabilities \(smallest .*, sums .* to 1.8\)"),
         ("text", r"answered probabilities that are not lists of numbers"),
+        ("true", r"answered probabilities that are not lists of numbers"),
         ("html", r"answered text/html, not JSON"),
         ("garbage", r"answered 28 bytes that are not JSON"),
         ("twice", r"answered JSON that has the key 'outputs' twice"),

@@ -106,6 +106,25 @@ def starts_another(images):
     others = subprocess.Popen(["sleep", "1000"])
     Path(__file__).with_name("other").write_text(str(others.pid))
     time.sleep(1000)
+
+def forks_twice(images):
+    other = Path(__file__).with_name("other")
+    if not other.exists():
+        if not os.fork():
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            other.with_name("written").write_text(str(os.getpid()))
+            other.with_name("written").rename(other)
+            os.execvp("sleep", ["sleep", "1000"])
+        os.wait()
+    while not other.exists():
+        time.sleep(0.01)
+    return right(images)
+
+def forks_twice_and_exits(images):
+    forks_twice(images)
+    os._exit(3)
 '''
 )
 LIMITS = {"seconds": 1.5, "start": 60, "memory": "600MB"}
@@ -512,6 +531,32 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
     wait_until_gone(process)
 
 
+def test_a_process_that_leaves_its_parents_ends_with_the_model(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    other = tmp_path / "other"
+    model = opened(tmp_path, "forks_twice", seconds=20)
+    assert len(model.answer(some_images(), 4)) == 4
+    left = int(other.read_text())
+    assert Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[0] != "Z", "it lives as long as the model"
+    model.close()
+    wait_until_gone(left)
+    other.unlink()
+    model = opened(tmp_path, "forks_twice_and_exits", seconds=20)
+    with pytest.raises(rw.ModelError, match="ended its process with exit code 3"):
+        model.answer(some_images(), 4)
+    wait_until_gone(int(other.read_text()))
+    other.unlink()
+    made = f"load_model({entry('forks_twice', {'seconds': 20})!r}, name='m', trust=True, base=Path({str(tmp_path)!r}))"
+    program = (
+        "import os, signal; from pathlib import Path; import numpy as np; from roadworthy.models import load_model\n"
+        "from roadworthy.core.types import Batch\n"
+        f"{made}.answer(Batch(('a',), np.zeros((1, 8, 8, 3), np.uint8), np.zeros(1, np.int64)), 1)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    wait_until_gone(int(other.read_text()))
+
+
 def wait_until_gone(process: int) -> None:
     for _ in range(100):
         status = Path(f"/proc/{process}/stat")
@@ -554,6 +599,21 @@ def test_a_model_that_ends_the_process_of_the_command_never_ends_it_like_a_verdi
     assert f"ended {how} before it had a result" in said
     assert said.count("error:") == 1
     assert "--isolate" in said
+
+
+def test_a_command_whose_models_are_isolated_is_not_advised_to_isolate_them(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    words = ("evaluate", "--model", "m.py:hangs_at_once", "--data", draw(tmp_path), "--trust", "--out", "run")
+    command = [sys.executable, "-m", "roadworthy", *map(str, words)]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_until_asked(tmp_path)
+    (child,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(child, signal.SIGKILL)
+    said = process.communicate(timeout=20)[1]
+    assert process.returncode == 71
+    assert "ended by signal SIGKILL before it had a result, as where memory runs out" in said
+    assert "no model ran in it" in said
+    assert "isolate" not in said
 
 
 def wait_until_asked(folder: Path) -> None:

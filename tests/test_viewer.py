@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from roadworthy.viewer import index as indexing
 from roadworthy.viewer.answers import SORTS
 from roadworthy.viewer.app import make_app
 from roadworthy.viewer.bundling import write_bundle
+from roadworthy.viewer.figures import Headlines
 from roadworthy.viewer.guarding import Guard
 from roadworthy.viewer.index import Query, RunIndex, run_id
 from roadworthy.viewer.serving import serve
@@ -408,6 +410,33 @@ def test_two_runs_are_compared(client: TestClient, runs: Path, tmp_path: Path) -
     assert "v2 against v1" in page.text
     assert "no regression" in page.text
     assert "sandbox" in page.headers["content-security-policy"]
+
+
+def test_the_earlier_run_is_the_baseline_wherever_it_stands(runs: Path, tmp_path: Path) -> None:
+    for name, created in (("b", "2026-01-01T00:00:00+00:00"), ("a", "2026-01-02T00:00:00+00:00")):
+        shutil.copytree(runs / "signs" / "v1", tmp_path / name)
+        record = tmp_path / name / "run.json"
+        record.write_text(re.sub(r'"created": "[^"]*"', f'"created": "{created}"', record.read_text(), count=1))
+    own, earlier, later = client_of(tmp_path), run_id("b"), run_id("a")
+    for pair in ((earlier, later), (later, earlier)):
+        assert "a against b" in own.get(f"/compare?run={pair[0]}&run={pair[1]}").text
+    assert "Mark two; the earlier one is the baseline." in text(own.get("/").text)
+    assert "b (earlier: the baseline)" in text(own.get(f"/run/{later}").text)
+    assert "a (later)" in text(own.get(f"/run/{earlier}").text)
+
+
+def test_a_run_that_is_judged_without_criteria_has_a_headline(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "signs" / "v1", tmp_path / "approval")
+    verdict = {"status": "inconclusive", "questions": [], "criteria": []}
+    (tmp_path / "approval" / "verdict.json").write_text(json.dumps(verdict))
+    summary = summarise(tmp_path / "approval", "approval")
+    assert (summary.status, summary.headline) == ("inconclusive", "")
+    assert Headlines().of(tmp_path / "approval", summary).startswith("Accuracy ")
+    without_table = replace(summary, protocols=("operating_points", *summary.protocols))
+    assert Headlines().of(tmp_path / "approval", without_table).startswith("Accuracy ")
+    assert re.search(
+        r'data-label="Headline" class="headline"><span class="clamp">Accuracy ', client_of(tmp_path).get("/").text
+    )
 
 
 # A study that is being run

@@ -15,6 +15,7 @@ from roadworthy.core.fetching import fetch_named
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers, fits_validation
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
+from roadworthy.data.folder import level_hint
 from roadworthy.data.leaks import count_known, identities, trained_on
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, in_random_order
@@ -240,7 +241,7 @@ class OpeningSource:
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
                 f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
-                f"{box_hint(model.num_classes)}"
+                f"{box_hint(model.num_classes)}{level_hint(data.notes)}"
             )
         return align(model, data.class_names)
 
@@ -268,9 +269,13 @@ class OpeningSource:
         foreign: dict[str, Dataset] = {}
         for name, spec in met.items():
             if name not in makers:
-                whole = open_dataset(spec, size=data.size, base=self.base, seed=self.study.seed, name=name)
+                whole = self._open_outliers(name, spec, data.size)
                 foreign[name] = _without(whole, section.overlap.get(name))
         return foreign, makers, [*met]
+
+    def _open_outliers(self, name: str, spec: Any, size: tuple[int, int] | None = None) -> OpenedDataset:
+        """A set outside, which needs no labels: a folder that holds nothing but images is one, too."""
+        return open_dataset(spec, size=size, base=self.base, seed=self.study.seed, name=name, unlabelled=True)
 
     def _check_namesake(self, spec: Any, data: OpenedDataset) -> None:
         """A set of outliers that bears a source's name is that source, which never meets it; other data is an error."""
@@ -279,7 +284,7 @@ class OpeningSource:
             return
         made = isinstance(spec, str) and spec in OUTLIERS
         known = set(contents(data))
-        if made or known.isdisjoint(contents(open_dataset(spec, base=self.base, seed=self.study.seed, name=self.name))):
+        if made or known.isdisjoint(contents(self._open_outliers(self.name, spec))):
             raise InputError(
                 f"outliers {self.name} bear the name of source {self.name} but are other data: give them a name of "
                 f"their own, or leave them out there (exclude: [{self.name}])"

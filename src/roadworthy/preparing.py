@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.remote import absolute_location
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
-from roadworthy.data.base import contents
+from roadworthy.data.base import contents, conversions
 from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
@@ -113,7 +113,19 @@ class Prepared:
         stands_in = () if self.study.outliers else tuple(self.sources[source].foreign)
         shown = {planned.showing.data.name for planned in self.plan.cases if planned.source == source}
         division = self.sources[source].division()
-        return [*([STAND_IN] if shown.intersection(stands_in) else []), *([division] if division else [])]
+        return [
+            *([STAND_IN] if shown.intersection(stands_in) else []),
+            *([division] if division else []),
+            *self.converted(source),
+        ]
+
+    def converted(self, source: str) -> list[str]:
+        """Which data besides the test data and recorded sets hold pictures that are converted, with their note."""
+        bench = self.sources[source]
+        roles = {"training data": bench.train, "validation data": bench.validation}
+        others = {**roles, **{f"outliers {name}": data for name, data in bench.foreign.items()}}
+        own = conversions(bench.data)
+        return [f"{what}: {note}" for what, data in others.items() for note in conversions(data) if note not in own]
 
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
@@ -284,7 +296,21 @@ def prepare(
     prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, **options)
     check_criteria(criteria, prepared.parts, prepared.settings, study.questions, study.baseline is not None)
     prepared = _looked_at(prepared) if study.until_decided else prepared
-    return _rehearse_all(prepared, builders, accept_chance) if rehearse else prepared
+    if not rehearse:
+        return prepared
+    _warn_of_conversions(prepared)
+    return _rehearse_all(prepared, builders, accept_chance)
+
+
+def _warn_of_conversions(prepared: Prepared) -> None:
+    """Say which pictures are converted when they are read, before a model is asked about any."""
+    for source, bench in prepared.sources.items():
+        of_source = f" of {source}" if source else ""
+        named = {"test data": bench.data, **{f"recorded set {name}": data for name, data in bench.recorded.items()}}
+        texts = [f"{what}: {note}" for what, data in named.items() for note in conversions(data)]
+        for text in (*texts, *prepared.converted(source)):
+            what, _, note = text.partition(": ")
+            warnings.warn(f"{what}{of_source}: {note}", stacklevel=4)
 
 
 def _looked_at(prepared: Prepared) -> Prepared:

@@ -88,6 +88,13 @@ def write_archive(
                 raise InputError(f"{source} was changed while the bundle was written: verify the run and try again")
 
 
+def _whole(size: Any) -> int:
+    """A number of bytes from JSON, which knows infinity, fractions and true, too."""
+    if type(size) is not int or size < 0:
+        raise ValueError(f"{size!r} is no number of bytes")
+    return size
+
+
 def _entry(name: str, size: int) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(name, EARLIEST)
     entry.compress_type, entry.create_system = zipfile.ZIP_STORED, 3
@@ -172,7 +179,7 @@ class Archive:
         listed = self.index.get("files")
         try:
             return {
-                check_name_inside(name): FileHash(str(entry["sha256"]), int(entry["size"]))
+                check_name_inside(name): FileHash(str(entry["sha256"]), _whole(entry["size"]))
                 for name, entry in listed.items()  # type: ignore[union-attr]
             }
         except (AttributeError, LookupError, TypeError, ValueError):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from roadworthy.cli.messages import say
-from roadworthy.core.processes import die_with, signal_name
+from roadworthy.core.processes import MODEL_IS_HERE, die_with, signal_name, tell_of_models
 
 UNSAID = 71
 """The exit code of a command whose process ended without a result."""
@@ -60,6 +60,7 @@ def say_code(code: int) -> None:
     """Tell the process that supervises this one with which exit code it ends; nothing where there is none."""
     global _word
     if _word is not None:
+        tell_of_models(None)
         os.write(_word, b"%d\n" % code)
         os.close(_word)
         _word = None
@@ -74,6 +75,7 @@ def _run(command: Callable[[], None], writing: int) -> None:
     """Run the command in this process, and say its exit code when it has ended."""
     global _word
     _word = writing
+    tell_of_models(writing)
     os.register_at_fork(after_in_child=_say_nothing)
     try:
         command()
@@ -88,6 +90,7 @@ def _say_nothing() -> None:
     """In a process that code of a model forks: what it ends with is not the result of the command."""
     global _word
     if _word is not None:
+        tell_of_models(None)
         os.close(_word)
         _word = None
 
@@ -118,10 +121,14 @@ def _said(reading: int) -> bytes:
 
 
 def _end(word: bytes, status: int) -> NoReturn:
-    """End as the command did: by its word, by the signal that stopped it, or with the sentence that it said nothing."""
+    """End as the command did: by its word, by the signal that stopped it, or with the sentence that it said nothing.
+
+    The sentence advises processes of their own only where a model ran in that of the command.
+    """
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else UNSAID
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED | {signal.SIGCHLD})
+    model_was_here, word = word.startswith(MODEL_IS_HERE), word.removeprefix(MODEL_IS_HERE)
     if word.endswith(b"\n"):
         sys.exit(int(word) or code)
     if ended_by in ENDING:
@@ -130,9 +137,11 @@ def _end(word: bytes, status: int) -> NoReturn:
     if code in STOPPED_CODES:
         sys.exit(code)
     how = f"by signal {signal_name(ended_by)}" if ended_by else f"with exit code {code}"
-    say(
-        f"error: the process of this command ended {how} before it had a result, as where code of a model calls "
-        "os._exit(), crashes or takes all memory: this is no verdict; run models in processes of their own "
-        "(`isolate=True`)"
+    why = (
+        "as where code of a model calls os._exit(), crashes or takes all memory: this is no verdict; run models in "
+        "processes of their own (`isolate=True`)"
+        if model_was_here
+        else "as where memory runs out or somebody ends it; no model ran in it: this is no verdict"
     )
+    say(f"error: the process of this command ended {how} before it had a result, {why}")
     sys.exit(UNSAID)

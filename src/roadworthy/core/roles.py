@@ -265,7 +265,8 @@ class Model(System):
             is_view = self.only_reads and len(rows) == size
             with foreign_code(f"model {self.name}"):
                 prediction = self.predict(batch.take(slice(start, start + size) if is_view else padded(rows, size)))
-                parts.append(prediction.check(size, self.num_classes, self.name, self.columns).rows(len(rows)))
+                ids = batch.ids[rows.start : rows.stop]
+                parts.append(prediction.check(size, self.num_classes, self.name, self.columns, ids).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
 
     def turn_key(self) -> Hashable:

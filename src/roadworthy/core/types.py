@@ -111,6 +111,8 @@ STORED = ("probabilities", "log_odds", "certainty", "samples", "boxes", "box_var
 """The columns of an answer that are stored, where a system declares them; logits are a signal and are not."""
 LOG_ODDS = "log_odds"
 """The column that puts answers in order where a model knows logits, and the name of that score in tables."""
+MOST_NAMED = 3
+"""Images that a message names at most."""
 MOST_LOG_ODDS = 1e300
 """Log-odds where every other class is ruled out: finite, and above all that logits in single precision can give."""
 Column = NDArray[np.float32]
@@ -184,13 +186,20 @@ class Prediction:
             return Prediction(np.zeros((0, classes), np.float32))
         return Prediction(**join_columns([part.columns for part in parts]))
 
-    def check(self, n: int, classes: int, model: str, declared: Sequence[str] = ("probabilities",)) -> Prediction:
+    def check(
+        self,
+        n: int,
+        classes: int,
+        model: str,
+        declared: Sequence[str] = ("probabilities",),
+        ids: Sequence[str] = (),
+    ) -> Prediction:
         """The answer, with `log_odds` where these are declared and follow from its logits.
 
-        A `ModelError` says what is wrong with it.
+        A `ModelError` says what is wrong with it. `ids` are those of the images, without what pads them to `n`.
         """
         if "log_odds" in declared and self.log_odds is None and self.logits is not None:
-            return self._with_log_odds(n, classes, model).check(n, classes, model, declared)
+            return self._with_log_odds(n, classes, model).check(n, classes, model, declared, ids)
         lacking = [name for name in declared if name not in self.columns]
         if lacking:
             raise ModelError(f"model {model} declares {lacking[0]} and does not answer them")
@@ -212,8 +221,13 @@ class Prediction:
                 of = f" of {classes} classes" if name == "probabilities" else f", as {name}"
                 raise ModelError(f"model {model} answered {column.shape} to {n} images{of}, not {shape}")
             if not np.isfinite(column).all():
-                bad = int((~np.isfinite(column.reshape(n, -1)).all(axis=1)).sum())
-                raise ModelError(f"model {model} answered NaN or infinity for {bad} of {n} images")
+                bad = np.flatnonzero(~np.isfinite(column.reshape(n, -1)).all(axis=1)[: len(ids) or n])
+                named = ", ".join(repr(ids[row]) for row in bad[:MOST_NAMED] if ids)
+                more = ", ..." if named and len(bad) > MOST_NAMED else ""
+                raise ModelError(
+                    f"model {model} answered NaN or infinity for {len(bad)} of {len(ids) or n} images"
+                    f"{f': {named}{more}' if named else ''}"
+                )
         if "probabilities" in self.columns:
             self._check_probabilities(model)
         return self

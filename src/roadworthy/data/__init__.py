@@ -72,7 +72,7 @@ LIVE_DATA += [
 ]
 FOLDER_KINDS: dict[str, Callable[[Path], bool]] = {"huggingface": is_saved_folder, "webdataset": is_shard_folder}
 """Kinds of folders other than one folder per class, with who recognises them."""
-_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "parquet", ".npz": "npz", ".tar": "webdataset"}
+_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "parquet", ".npz": "npz", ".tar": "webdataset", ".json": "coco"}
 
 Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...] | Indexed | Any
 """A path or `kind:source`, a mapping as in a study, an open data set, arrays, or an object that is recognised."""
@@ -93,13 +93,15 @@ def open_dataset(
     only: Sequence[str] | None = None,
     without: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
 ) -> OpenedDataset:
     """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]), or a live object.
 
     Live objects are `Dataset`s and what `LIVE_DATA` recognises: data sets of torch, of the library `datasets` and of
     MAITE. A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of
     this function may be in it too, and take precedence. The options are those of `Opening` and of `ClassSelection`:
-    classes are chosen and renamed after the data is read, and before `limit` takes some of the images.
+    classes are chosen and renamed after the data is read, and before `limit` takes some of the images. `unlabelled`
+    takes a folder of images without subfolders, too, as for outliers, whose classes nobody asks for.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
@@ -117,6 +119,7 @@ def open_dataset(
         seed=seed,
         base=base,
         progress=progress,
+        unlabelled=unlabelled,
     )
     if isinstance(spec, Mapping) and live_data(spec) is None:
         return _from_mapping(spec, opening, selection)
@@ -194,7 +197,8 @@ def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     suffix = path.suffix.lower()
     if not mode and not ("{" in path.name and suffix in _KIND_OF_SUFFIX):
         raise InputError(
-            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet, .npz or .tar file, or builtin:signs"
+            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet, .npz, .tar or .json (COCO) file, or "
+            "builtin:signs"
         )
     if suffix not in _KIND_OF_SUFFIX:
         known = ", ".join(_KIND_OF_SUFFIX)
@@ -225,7 +229,7 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSel
     parameters = inspect.signature(build).parameters.values()
     own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
     choices = {option.name for option in fields(ClassSelection)} - own_options
-    shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress"}
+    shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress", "unlabelled"}
     options = {key: value for key, value in spec.items() if key != kind}
     for key in options:
         if key not in own_options | shared | choices:

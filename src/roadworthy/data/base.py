@@ -22,12 +22,14 @@ from roadworthy.core.remote import is_address
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import parse_size, read_classes, require_memory
-from roadworthy.data.images import resize_boxes
+from roadworthy.data.images import CONVERTED, resize_boxes
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Indices, Table
 
 Size = tuple[int, int]
 Masks = NDArray[np.bool_]
+NO_CLASS = "(no class)"
+"""The class of images that are outside whatever they show, and come without labels."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Opening:
     limit          at most this many images, spread over classes and groups;  seed: which ones
     base           folder that relative paths start from
     progress       called now and then with how many more files were read
+    unlabelled     whether a folder of images without subfolders is taken, all of them of the class `NO_CLASS`
     """
 
     name: str = "data"
@@ -53,6 +56,7 @@ class Opening:
     seed: int = 0
     base: Path = Path()
     progress: Progress | None = None
+    unlabelled: bool = False
 
     def __post_init__(self) -> None:
         if self.on_bad_image not in ("error", "skip"):
@@ -186,6 +190,11 @@ def deliver(table: Table, index: Indices, images: Images, masks: Masks | None, s
         conditions={name: column[index] for name, column in table.conditions.items()},
         group=tuple(table.groups[row] for row in index),
     )
+
+
+def conversions(data: Dataset | None) -> list[str]:
+    """The note of a data set on pictures that are converted when they are read, if there are any."""
+    return [note for note in getattr(data, "notes", ()) if note.startswith(CONVERTED)]
 
 
 def contents(data: Dataset) -> list[str]:

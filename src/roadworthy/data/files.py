@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
-from roadworthy.data.images import decode, decode_fast, decode_mask, image_size, read, resize, resize_mask
+from roadworthy.data.images import (
+    StoredForm,
+    conversion_note,
+    decode,
+    decode_fast,
+    decode_mask,
+    decode_noting,
+    header,
+    read,
+    resize,
+    resize_mask,
+)
 from roadworthy.data.parallel import Progress, in_threads
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table, check_boxes_inside
@@ -66,15 +77,29 @@ class Listing:
 
 @dataclass(frozen=True)
 class _Check:
-    """An image that can be decoded: its size, the hash of its bytes, and whether the fast decoder gives the same."""
+    """An image that can be decoded: its size, how it is stored, the hash of its bytes, and whether the fast decoder
+    gives the same.
+    """
 
     size: Size
+    form: StoredForm
     content: str
     fast: bool
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """The size of an image and how it is stored; `check` where it had to be decoded for that."""
+
+    size: Size
+    form: StoredForm
+    check: _Check | None = None
+
+
 class FileDataset(OpenedDataset):
     """Images in files. Opening reads the headers; `verify_all` or `fingerprint` decodes and hashes each file once.
+
+    Those with an alpha channel or 16 bits are decoded when it is opened: a note says how many images are converted.
 
     With `on_bad_image="skip"`, opening does both, and leaves out what cannot be decoded.
     """
@@ -91,13 +116,16 @@ class FileDataset(OpenedDataset):
         if opening.on_bad_image == "skip":
             checked, problems = _attempt(self._check, rows, opening.progress)
             listing = self._without(listing, problems)
-            stored = [check.size for check in checked.values()]
+            seen: list[_Check | _Measured] = [*checked.values()]
             self._remember(listing.table.ids, checked.values())
         else:
             measured, problems = _attempt(self._measure, rows, opening.progress)
             _raise(problems, len(rows))
-            stored = list(measured.values())
-        self.name, self.notes, self.table = opening.name, tuple(listing.notes), listing.table
+            seen = [*measured.values()]
+            known = {listing.table.ids[row]: own.check for row, own in measured.items() if own.check is not None}
+            self._remember(known, known.values())
+        stored, converted = [own.size for own in seen], conversion_note([own.form for own in seen])
+        self.name, self.notes, self.table = opening.name, (*converted, *listing.notes), listing.table
         self.class_names = self.table.class_names
         self._stored = np.array(stored, dtype=np.int64)
         if self.table.boxes is not None:
@@ -137,11 +165,15 @@ class FileDataset(OpenedDataset):
         self._paths, self._masks = listing.paths, listing.masks
         self._annotated, self._windows = listing.annotated, listing.windows
 
-    def _measure(self, row: int) -> Size:
-        """The size of a row, from the header of its image."""
+    def _measure(self, row: int) -> _Measured:
+        """The size of a row and how it is stored, from the header of its image where that says enough."""
         source = self._paths[row]
-        size = image_size(source) if isinstance(source, Path) else image_size(source.read(), name=str(source))
-        return self._size(row, size)
+        size, form = header(source) if isinstance(source, Path) else header(source.read(), name=str(source))
+        size = self._size(row, size)
+        if form is not None:
+            return _Measured(size, form)
+        check = self._check(row)
+        return _Measured(size, check.form, check)
 
     def _size(self, row: int, size: Size) -> Size:
         """The size of a row whose image has that size, which must be the annotated one."""
@@ -186,7 +218,7 @@ class FileDataset(OpenedDataset):
     def _check(self, row: int) -> _Check:
         """Read, hash and decode an image and its mask."""
         data = _content(self._paths[row])
-        pixels = decode(data, name=str(self._paths[row]))
+        pixels, form = decode_noting(data, name=str(self._paths[row]))
         content = hashlib.sha256(data).hexdigest()
         if self._masks is not None:
             content += hashlib.sha256(self._mask(row, pixels)[1]).hexdigest()
@@ -194,7 +226,7 @@ class FileDataset(OpenedDataset):
         same = fast is not None and np.array_equal(pixels, fast)
         if self._windows is not None:
             content += f" {self._windows[row].tolist()}"
-        return _Check(self._size(row, (pixels.shape[0], pixels.shape[1])), content, same)
+        return _Check(self._size(row, (pixels.shape[0], pixels.shape[1])), form, content, same)
 
     def _mask(self, row: int, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], bytes]:
         """The mask of a row, which must fit its pixels, and the bytes of its file."""

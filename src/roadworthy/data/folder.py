@@ -14,11 +14,14 @@ import numpy as np
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import find_mode
-from roadworthy.data.base import Opening
+from roadworthy.data.base import NO_CLASS, Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.images import SUFFIXES
 from roadworthy.data.table import Table, natural_key, some
 
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"})
+"""How folders are called that hold a part of a data set, and no class."""
+TOO_HIGH = "is this folder one level too high?"
 MOST_FOLDERS = 100_000
 """Folders that are looked into at most, one that links lead to in several ways counted each time."""
 
@@ -28,18 +31,27 @@ class FolderDataset(FileDataset):
 
     Classes are the subfolders in natural order, or those of `opening.classes` in that order. `group` is a regular
     expression with one capture, searched in the id: images of a class with the same capture show the same object.
+    Where the opening is `unlabelled`, a folder of images without subfolders is taken, too.
     """
 
     def __init__(self, root: str | Path, opening: Opening | None = None, *, group: str | None = None) -> None:
         opening = opening or Opening()
-        super().__init__(list_folder(opening.path(root), opening.class_names, group), opening)
+        listing = list_folder(opening.path(root), opening.class_names, group, unlabelled=opening.unlabelled)
+        super().__init__(listing, opening)
 
 
-def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | None = None) -> Listing:
-    """Every image below the class folders, in natural order of their ids; other files are counted in the notes."""
+def list_folder(
+    root: Path, classes: Sequence[str] | None = None, group: str | None = None, *, unlabelled: bool = False
+) -> Listing:
+    """Every image below the class folders, in natural order of their ids; other files are counted in the notes.
+
+    Where `unlabelled`, images that lie in a folder without subfolders are taken as they are, without a class.
+    """
     check_folder(root)
     top = _entries(root)
     folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
+    if unlabelled and classes is None and not folders and any(not _kind(entry) for entry in top):
+        return _list_flat(root, group)
     names = _class_names(root, sorted(folders, key=natural_key), classes)
     left_out = Counter(
         _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
@@ -47,7 +59,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
     image_files: list[tuple[str, Path, str]] = []
     for name in names:
         start = len(image_files)
-        for path, kind in walk(folders[name].path, (_identity(root),)):
+        for path, kind in walk(folders[name].path, (_identity(root),)) if name in folders else ():
             if kind:
                 left_out[kind] += 1
             else:
@@ -56,6 +68,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
             raise InputError(
                 f"class folder {folders[name].path!r} holds no images: fill it, remove it or give `classes=`"
             )
+    level_notes = _check_level(root, names, [image_file[0] for image_file in image_files]) if classes is None else []
     image_files.sort(key=lambda image_file: natural_key(image_file[0]))
     ids = tuple(image_file[0] for image_file in image_files)
     label_of = {name: index for index, name in enumerate(names)}
@@ -65,13 +78,29 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
         class_names=names,
         groups=_groups(ids, [image_file[2] for image_file in image_files], group),
     )
-    notes = [*table.notes(), *left_out_note(root, left_out)]
+    notes = [*level_notes, *table.notes(), *left_out_note(root, left_out)]
     if classes is None and list(names) != sorted(names):
         notes.append(
             f"classes are in natural order ({some(names, 3)}); for a model trained in alphabetical order "
             f"({some(sorted(names), 3)}) give `classes=`"
         )
     return Listing(table=table, paths=tuple(image_file[1] for image_file in image_files), notes=notes)
+
+
+def _list_flat(root: Path, group: str | None) -> Listing:
+    """Every image of a folder without subfolders, all of them without a class."""
+    image_files: list[tuple[str, Path]] = []
+    left_out: Counter[str] = Counter()
+    for path, kind in walk(str(root)):
+        if kind:
+            left_out[kind] += 1
+        else:
+            image_files.append((readable(path.name), path))
+    image_files.sort(key=lambda image_file: natural_key(image_file[0]))
+    ids = tuple(name for name, _ in image_files)
+    table = Table(ids, np.zeros(len(ids), np.int64), (NO_CLASS,), _groups(ids, [NO_CLASS] * len(ids), group))
+    notes = [f"folder {str(root)!r} has no subfolders: its images are taken without classes"]
+    return Listing(table, tuple(path for _, path in image_files), notes=[*notes, *left_out_note(root, left_out)])
 
 
 def check_folder(root: Path) -> None:
@@ -107,12 +136,42 @@ def _class_names(root: Path, folders: list[str], classes: Sequence[str] | None) 
     if classes is None:
         return tuple(folders)
     missing = [name for name in classes if name not in folders]
-    if missing:
-        raise InputError(f"classes without a folder in {str(root)!r}: {some(missing)}")
     extra = [name for name in folders if name not in classes]
     if extra:
-        raise InputError(f"folders in {str(root)!r} that are not in `classes`: {some(extra)}")
+        lacking = f"; classes without a folder: {some(missing)}" if missing else ""
+        if len(missing) == len(classes) and (root / extra[-1] / classes[0]).is_dir():
+            lacking += f"; they are folders of {str(root / extra[-1])!r}: name that one"
+        raise InputError(f"folders in {str(root)!r} that are not in `classes`: {some(extra)}{lacking}")
     return tuple(classes)
+
+
+def _check_level(root: Path, names: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Refuse a folder whose subfolders are parts of a data set, not classes; a note where they may be none."""
+    inside: dict[str, set[str]] = {name: set() for name in names}
+    for image_id in ids:
+        top, below, *rest = image_id.split("/")
+        if not rest:
+            return []
+        inside[top].add(below)
+    if all(name.lower() in SPLITS for name in names):
+        part = max(names, key=lambda name: name.lower().startswith("test"))
+        raise InputError(
+            f"folder {str(root)!r} holds {some(names)}, which are parts of a data set and no classes: name one of "
+            f"them, such as {str(root / part)!r}"
+        )
+    common = inside[names[0]]
+    if len(common) < 2 or any(inside[name] != common for name in names):
+        return []
+    return [f"every class folder holds the subfolders {some(sorted(common, key=natural_key))} alone: {TOO_HIGH}"]
+
+
+def level_hint(notes: Sequence[str]) -> str:
+    """The end of a message on a wrong number of classes: the note that a folder may be one level too high, if any.
+
+    >>> level_hint(["1 of 3 classes have no images: 'z'"])
+    ''
+    """
+    return next((f"; {note}" for note in notes if note.endswith(TOO_HIGH)), "")
 
 
 def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,8 +27,14 @@ SUFFIXES = frozenset(
 )
 """File name endings, in lower case, of what counts as an image."""
 
+GREY = frozenset({"1", "L", "LA", "La"})
+"""What Pillow calls pictures without colour, but those of 16 bits, whose names begin with I."""
+
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 """What Pillow may decode: nothing else, since some of its other formats start programs."""
+
+CONVERTED = "stored otherwise than as 8-bit RGB, and converted: "
+"""How the note on the pictures of a data set begins that are changed when they are read."""
 
 Source = str | os.PathLike[str] | bytes
 Pixels = NDArray[np.uint8]
@@ -45,6 +52,35 @@ _TURNED: dict[int, Callable[[NDArray[Any]], NDArray[Any]]] = {
 _SMALL = 2**16
 _TURNING_PNG_TEXT = (b"eXIf", b"Raw profile type", b"XML:com.adobe.xmp")
 _TURNING_PNG_INFO = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """What of a stored picture is not 8-bit RGB: `grey`, some pixels `transparent`, its `highest` value of 16 bits."""
+
+    grey: bool = False
+    transparent: bool = False
+    highest: int | None = None
+
+
+def conversion_note(forms: Sequence[StoredForm]) -> list[str]:
+    """One note on how many of some pictures were converted, and how; none where all are 8-bit RGB.
+
+    >>> conversion_note([StoredForm(), StoredForm(transparent=True)])
+    ['stored otherwise than as 8-bit RGB, and converted: of 2 images 1 partly transparent (laid over white)']
+    >>> conversion_note([StoredForm(grey=True, highest=4095)])[0].partition("; ")[2]  # doctest: +ELLIPSIS
+    '1 of 16 bits (divided by 257; highest value 4095, 6.2 % of the range, so that pictures are dark: if the camera ...
+    """
+    transparent, grey = sum(form.transparent for form in forms), sum(form.grey for form in forms)
+    deep = [form.highest for form in forms if form.highest is not None]
+    parts = [f"{grey} grey (red, green and blue are equal)"] if grey else []
+    parts += [f"{transparent} partly transparent (laid over white)"] if transparent else []
+    if deep:
+        highest, bits = max(deep), max(deep).bit_length()
+        dark = f", so that pictures are dark: if the camera has {bits} bits, multiply by {2 ** (16 - bits)} first"
+        used = f"highest value {highest}, {highest / 65535:.1%} of the range".replace("%", " %")
+        parts.append(f"{len(deep)} of 16 bits (divided by 257; {used}{dark if bits < 16 else ''})")
+    return [f"{CONVERTED}of {len(forms)} images {'; '.join(parts)}"] if parts else []
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
@@ -68,6 +104,19 @@ def decode(source: Source, size: tuple[int, int] | None = None, name: str | None
     with _naming(source, name):
         pixels = _load(_bytes(source), _rgb)
         return pixels if size is None else resize(pixels, size)
+
+
+def decode_noting(source: Source, name: str | None = None) -> tuple[Pixels, StoredForm]:
+    """What `decode` makes of an image file, and how the picture is stored."""
+    forms: list[StoredForm] = []
+
+    def convert(image: Image.Image, stored: str, data: bytes) -> Pixels:
+        pixels = _rgb(image, stored, data)
+        forms.append(_stored_form(image, stored, data))
+        return pixels
+
+    with _naming(source, name):
+        return _load(_bytes(source), convert), forms[0]
 
 
 def decode_fast(data: bytes) -> Pixels | None:
@@ -94,6 +143,12 @@ def pillow_pixels(image: Image.Image, name: str) -> Pixels:
         return np.array(image)[..., None] if image.mode == "L" else _rgb(image, "", b"")
 
 
+def pillow_form(image: Image.Image, name: str) -> StoredForm:
+    """How the picture is stored that an open Pillow image holds."""
+    with _naming(b"", name):
+        return _stored_form(image, "", b"")
+
+
 def decode_mask(source: Source, name: str | None = None) -> NDArray[np.bool_]:
     """The mask (H, W) in an image file: True where any stored value (a palette's index, not its colour) is not zero."""
     with _naming(source, name):
@@ -109,11 +164,30 @@ def image_size(source: Source, name: str | None = None) -> tuple[int, int]:
     (2, 4)
     """
     with _naming(source, name), _opened(source) as (image, file):
-        if image.format == "TIFF" or (image.format == "PNG" and _png_may_be_turned(image, file)):
-            height, width = _load(_bytes(source), _rgb).shape[:2]
-            return height, width
-        turned = image.format != "PNG" and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-        return image.size if turned else image.size[::-1]
+        return _upright_size(source, image, file)
+
+
+def header(source: Source, name: str | None = None) -> tuple[tuple[int, int], StoredForm | None]:
+    """(H, W) as `image_size` has it, and how the picture is stored; None where its pixels alone tell that.
+
+    >>> buffer = io.BytesIO()
+    >>> Image.new("L", (4, 2)).save(buffer, "PNG")
+    >>> header(buffer.getvalue())
+    ((2, 4), StoredForm(grey=True, transparent=False, highest=None))
+    """
+    with _naming(source, name), _opened(source) as (image, file):
+        size = _upright_size(source, image, file)
+        if image.has_transparency_data or image.mode.startswith("I") or ";16" in _stored_mode(image):
+            return size, None
+        return size, StoredForm(grey=image.mode in GREY)
+
+
+def _upright_size(source: Source, image: Image.Image, file: IO[bytes]) -> tuple[int, int]:
+    if image.format == "TIFF" or (image.format == "PNG" and _png_may_be_turned(image, file)):
+        height, width = _load(_bytes(source), _rgb).shape[:2]
+        return height, width
+    turned = image.format != "PNG" and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+    return image.size if turned else image.size[::-1]
 
 
 def resize(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
@@ -235,6 +309,17 @@ def _stored_mode(image: Image.Image) -> str:
     return str(arguments[0] if isinstance(arguments, tuple) and arguments else arguments)
 
 
+def _stored_form(image: Image.Image, stored: str, data: bytes) -> StoredForm:
+    """How a picture is stored that was read, by its mode and its pixels."""
+    if image.mode.startswith("I"):
+        deep = np.array(image)
+        hidden = deep == image.info.get("transparency", -1)
+        return StoredForm(True, bool(hidden.any()), int(deep[~hidden].max(initial=0)))
+    transparent = image.has_transparency_data and np.array(image.convert("RGBA"))[..., 3].min() < 255
+    highest = int(_deep_values(data)[..., :3].max()) if ";16" in stored else None
+    return StoredForm(image.mode in GREY, bool(transparent), highest)
+
+
 def _rgb(image: Image.Image, stored: str, data: bytes) -> Pixels:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         deep = np.array(image)
@@ -255,12 +340,18 @@ def _deep_colour(image: Image.Image, stored: str, data: bytes) -> NDArray[np.uin
         raise ValueError("16-bit colour with transparency is read from PNG alone; save it as PNG")
     if image.format == "TIFF" and getattr(image, "tag_v2", {}).get(_ORIENTATION, 1) != 1:
         raise ValueError("a turned 16-bit TIFF is not read; save it upright or as PNG")
-    pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
-    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
-        raise ValueError("its 16-bit colour layout is not known; save it with 8 bits")
+    pixels = _deep_values(data)
     channels = [2, 1, 0, 3][: pixels.shape[2]]
     deep: NDArray[np.uint32] = pixels[..., channels].astype(np.uint32)
     return _over_white(deep) if deep.shape[2] == 4 else deep
+
+
+def _deep_values(data: bytes) -> NDArray[np.uint16]:
+    """The values (H, W, 3 or 4) of a 16-bit colour picture, blue first."""
+    pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
+        raise ValueError("its 16-bit colour layout is not known; save it with 8 bits")
+    return np.asarray(pixels, np.uint16)
 
 
 def _over_white(rgba: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.files import FileDataset, Listing
-from roadworthy.data.images import pillow_pixels, resize
+from roadworthy.data.images import StoredForm, conversion_note, pillow_form, pillow_pixels, resize
 from roadworthy.data.parallel import Progress
 from roadworthy.data.spool import Spool, SpooledImage
 from roadworthy.data.subset import rows_over_classes
@@ -137,6 +138,7 @@ class PictureRows:
         self._spool = Spool(what)
         self._shapes: list[tuple[int, int, int]] = []
         self._names: list[str] = []
+        self._forms: list[StoredForm] = []
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -148,6 +150,8 @@ class PictureRows:
         else:
             pixels = as_pixels(picture, name)
             self._shapes.append((pixels.shape[0], pixels.shape[1], pixels.shape[2]))
+            form = pillow_form(picture, name) if isinstance(picture, Image.Image) else StoredForm()
+            self._forms.append(replace(form, grey=pixels.shape[2] == 1))
             self._spool.add(pixels.tobytes())
         self._names.append(name)
         if self._shapes and len(self._shapes) != len(self._names):
@@ -160,6 +164,8 @@ class PictureRows:
     def dataset(self, table: Table, opening: Opening, notes: list[str]) -> OpenedDataset:
         """The pictures as a data set, whose rows the table describes."""
         if self._shapes:
-            return PixelDataset(table, self._spool, self._shapes, opening, notes)
+            stay_grey = all(form.grey for form in self._forms)
+            forms = [replace(form, grey=False) for form in self._forms] if stay_grey else self._forms
+            return PixelDataset(table, self._spool, self._shapes, opening, [*conversion_note(forms), *notes])
         sources = tuple(SpooledImage(self._spool, row, name) for row, name in enumerate(self._names))
         return FileDataset(Listing(table, sources, notes=notes), opening)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roadworthy.core.errors import InputError, UnknownName, shown
 from roadworthy.core.fetching import local_entry, refuse_code
 from roadworthy.core.hashing import digest_file
+from roadworthy.core.processes import model_is_here
 from roadworthy.core.registry import Registry
 from roadworthy.core.remote import is_address
 from roadworthy.core.roles import Model, Origin
@@ -222,6 +223,8 @@ def _opened(
     """The model that a loader makes: in this process, or in one of its own where that is asked for or its default."""
 
     def here() -> Model:
+        if kind not in WRAPPERS:
+            model_is_here()
         return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
 
     isolate = common["isolate"]

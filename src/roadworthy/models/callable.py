@@ -22,7 +22,7 @@ from roadworthy.models.boxes import declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
-from roadworthy.models.outputs import OUTPUTS, PROBE_SIZES, as_rows, decide, probe_images
+from roadworthy.models.outputs import OUTPUTS, PROBE_SIZES, as_rows, decide, probe_images, refuse_detector
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
 Function = Callable[[NDArray[Any]], Any]
@@ -107,7 +107,9 @@ class CallableModel(Adapter):
         what = f"model {self.name}"
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            return self._rows(self.function(self.preprocess(images)), len(images))
+            answer = self.function(self.preprocess(images))
+            refuse_detector(answer, len(images), what)
+            return self._rows(answer, len(images))
 
         channels = (self.preprocess.channels,) if self.preprocess.channels else (3, 1)
         size, batch = self.preprocess.size, self.fixed_batch
@@ -137,6 +139,7 @@ class CallableModel(Adapter):
         answer = self.function(tensor)
         rows = self._rows(answer, len(tensor))
         if rows is None:
+            refuse_detector(answer, len(tensor), f"model {self.name}")
             raise ModelError(f"model {self.name} answered {_shapes(answer)} to {len(tensor)} images")
         return self.prediction_of(rows, self.tensor_size(tensor))
 

@@ -17,6 +17,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.data.folder import level_hint
 from roadworthy.data.table import natural_key
 from roadworthy.metrics import compare_with_chance
 from roadworthy.models.alternatives import MIN_GAIN, MIN_SAMPLE, MIN_SKILL, SIGNIFICANCE, Factory, Finding, alternatives
@@ -99,6 +100,7 @@ class CheckReport:
     class_order: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     at_chance: bool = False
+    data_notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -126,6 +128,7 @@ class CheckReport:
         lines += [f"  {key}: {self.describe[key]}" for key in shown if key in self.describe]
         lines += [f"  note: {note}" for note in (*self.describe.get("notes", ()), *self.notes)]
         lines.append(f"data {self.data}: {self.sample} of {self.of} images, {self.data_size[0]}x{self.data_size[1]}")
+        lines += [f"  note: {note}" for note in self.data_notes]
         lines += self._class_lines() if self.classes else []
         lines += self.boxes.lines() if self.boxes else []
         lines.append(f"  speed: {self.seconds_per_image * 1000:.2f} ms per image")
@@ -172,7 +175,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         raise InputError(f"data {dataset.name} holds no images")
     opened, forced = open_given(build)
     has_classes, has_boxes = "probabilities" in opened.capabilities, "boxes" in opened.capabilities
-    model = align(opened, dataset.class_names) if has_classes else opened
+    model = _aligned(opened, dataset) if has_classes else opened
     batch = draw_sample(dataset, slice(0, sample), seed)
     started = time.perf_counter()
     prediction = model.answer(batch, BATCH)
@@ -189,6 +192,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         of=len(dataset),
         seconds_per_image=seconds,
         capabilities=model.capabilities,
+        data_notes=tuple(getattr(dataset, "notes", ())),
     )
     if has_classes:
         report = _with_classes(report, seen, dataset.class_names, unsteady)
@@ -203,6 +207,14 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     elif has_boxes:
         report = replace(report, notes=(*report.notes, f"its boxes are not checked: data {dataset.name} has none"))
     return replace(report, findings=(*report.findings, *unsteady))
+
+
+def _aligned(model: Model, dataset: Dataset) -> Model:
+    """The model in the order of the data's classes; another number of them is an error, with what the data notes."""
+    try:
+        return align(model, dataset.class_names)
+    except InputError as error:
+        raise InputError(f"{error}{level_hint(getattr(dataset, 'notes', ()))}") from None
 
 
 @dataclass(frozen=True)
@@ -231,7 +243,7 @@ def _with_classes(
     interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, seen.affordable))
     given = Trial(seen.forced, answers[: len(tried)])
-    findings, order = _search(seen.build, seen.opened, given, tried, class_names)
+    findings, order = _search(seen.build, seen.opened, given, tried, class_names, len(tried) == len(batch))
     if order is not None and isinstance(model, AlignedModel):
         order = tuple(order[column] for column in np.argsort(model.order))
     if order is not None:
@@ -261,19 +273,23 @@ def _affordable(count: int, seconds: float) -> int:
 
 
 def _search(
-    build: Factory, model: Model, given: Trial, batch: Batch, class_names: tuple[str, ...]
+    build: Factory, model: Model, given: Trial, batch: Batch, class_names: tuple[str, ...], whole: bool
 ) -> tuple[list[Finding], tuple[str, ...] | None]:
-    """What works better than the model as given: other settings, another class order, or both."""
+    """What works better than the model as given: other settings, another class order, or both.
+
+    `whole` says that the batch is all that was asked; else a finding says how many images it speaks of.
+    """
     judge = Judge(batch.labels, class_names)
     trials = [given, *_alternatives(build, model, given, batch, judge)]
     best = judge.best([*trials, *(ordered for trial in trials for ordered in judge.orders(trial))])
     accuracy = judge.accuracy(best.answers)
+    shown = "" if whole else f" on {len(batch)} of the images"
     if best is not given:
         reason = f" (the model has its classes in another order: {best.how})" if best.order else ""
         before = judge.accuracy(given.answers)
-        text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{reason}"
+        text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{shown}{reason}"
     elif given.changes:
-        text = f"the input shape fits both layouts: with {given.spelled} accuracy is {accuracy:.3f}"
+        text = f"the input shape fits both layouts: with {given.spelled} accuracy is {accuracy:.3f}{shown}"
     else:
         return [], None
     return [Finding(text, dict(best.changes), accuracy)], best.order

@@ -24,7 +24,7 @@ from roadworthy.core.validation import parse_size, require_file
 from roadworthy.models.base import Adapter, passes_settings_to, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.identity import Unseen, identity_of
-from roadworthy.models.outputs import as_rows, decide
+from roadworthy.models.outputs import as_rows, decide, refuse_detector
 from roadworthy.models.preprocess import Preprocess, read_shape
 
 SUFFIX = ".keras"
@@ -124,6 +124,7 @@ class KerasModel(Adapter):
 
     def _rows(self, tensor: NDArray[Any]) -> NDArray[Any] | None:
         answer = self.network.predict_on_batch(tensor)
+        refuse_detector(answer, len(tensor), f"model {self.name}")
         if isinstance(answer, list | tuple | dict) and len(answer) == 1:
             (answer,) = answer.values() if isinstance(answer, dict) else answer
         if isinstance(answer, list | tuple | dict):

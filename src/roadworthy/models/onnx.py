@@ -25,7 +25,7 @@ from roadworthy.models.base import Adapter, pick_device, probe
 from roadworthy.models.boxes import DeclaredBoxes, declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
-from roadworthy.models.outputs import OUTPUTS, as_rows, decide, same_scores, softmax
+from roadworthy.models.outputs import OUTPUTS, as_rows, decide, refuse_detector, same_scores, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 PASSES_ON = frozenset(
@@ -135,9 +135,12 @@ class OnnxModel(Adapter):
             values = dict(
                 zip(fetched, run_in_time(session, fetched, {self._input: self.preprocess(images)}), strict=True)
             )
-            rows = self._class_rows(values, outputs, len(images)) if boxes is None else None
-            if boxes is not None:
-                rows = self._box_rows({name: values[name] for name in outputs}, boxes, len(images))
+            answers = {name: values[name] for name in outputs}
+            refuse_detector(answers, len(images), str(self.path))
+            if boxes is None:
+                rows = self._class_rows(values, outputs, len(images))
+            else:
+                rows = self._box_rows(answers, boxes, len(images))
             if rows is not None and self._output in inner:
                 inner_rows.append(as_rows(np.asarray(values[inner[self._output]]), len(images)))
             return rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from roadworthy.core.types import Images, Prediction
 from roadworthy.models.preprocess import parse_choice
 
 OUTPUTS = ("auto", "probabilities", "logits")
+DETECTION_COLUMNS = (4, 6, 7)
+"""Columns of a row for a detected object: its box, or its box with score and class, and maybe the image's number."""
 PROBES = 8
 PROBE_SIZES = tuple((side, side) for side in (32, 64, 224, 28, 48, 40, 96, 128, 112, 160, 192, 240, 256, 299, 384, 512))
 SUM_TOLERANCE = 1e-3
@@ -64,6 +68,69 @@ def as_rows(output: NDArray[Any], count: int) -> NDArray[Any] | None:
     return output.reshape(count, output.shape[1])
 
 
+def refuse_detector(answer: Any, count: int, what: str) -> None:
+    """Refuse, in one sentence, a model whose answer to `count` images looks like many boxes or cells per image.
+
+    `answer` is as the model gives it: an array, a tensor, several of them, or a dictionary per image. Where an output
+    has a row per image, as class scores have, it may still be the scores of an image's boxes: then boxes that are as
+    many as these scores lie beside it.
+
+    >>> refuse_detector({"boxes": np.zeros((2, 9, 4)), "scores": np.zeros((2, 9))}, 2, "m")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: m looks like a detector: for each image it answers several boxes...
+    >>> refuse_detector(np.zeros((2, 43)), 2, "m.onnx")
+    """
+    shapes = _shapes(answer, count)
+    of_boxes = [name for name, shape in shapes.items() if _is_boxes(shape, count)]
+    answered = any(_is_row(shape, count) for shape in shapes.values())
+    beside = [name for name in of_boxes for other in shapes if other != name and _corresponds(shapes, name, other)]
+    maps = [name for name, shape in shapes.items() if _is_map(shape, count)]
+    looks_like, found = "a detector: for each image it answers several boxes", beside if answered else of_boxes
+    if not found and not answered:
+        looks_like, found = "a detector or a segmenter: for each image it answers many rows of values", maps
+    if found:
+        shape = " x ".join(map(str, shapes[found[0]]))
+        raise InputError(
+            f"{what} looks like {looks_like} (output {found[0]!r} is {shape}), and only models that answer one class "
+            "or one box per image are tested so far"
+        )
+
+
+def _shapes(answer: Any, count: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of all arrays in an answer, by name; of an answer that is a dictionary per image, of the first."""
+    if isinstance(answer, list | tuple):
+        if len(answer) == count and all(isinstance(part, Mapping) for part in answer):
+            return _shapes(answer[0], 1)
+        answer = dict(enumerate(answer))
+    elif not isinstance(answer, Mapping):
+        answer = {"output": answer} if hasattr(answer, "shape") else getattr(answer, "__dict__", {})
+    return {str(name): tuple(part.shape) for name, part in answer.items() if hasattr(part, "shape")}
+
+
+def _is_row(shape: tuple[int, ...], count: int) -> bool:
+    """Whether an output has one row of several numbers per image, as class scores have: see `as_rows`."""
+    shape = (1, *shape) if count == 1 and len(shape) == 1 else shape
+    return len(shape) > 1 and shape[0] == count and shape[1] > 1 and math.prod(shape[2:]) == 1
+
+
+def _is_boxes(shape: tuple[int, ...], count: int) -> bool:
+    """Whether an output can be several boxes per image: (N, M, 4), or (M, 4) where there is one image."""
+    if len(shape) == 2 and (count == 1 or shape[0] != count):
+        return shape[1] in DETECTION_COLUMNS and shape[0] != 1
+    return len(shape) == 3 and shape[0] == count and shape[1] != 1 and shape[2] in DETECTION_COLUMNS
+
+
+def _corresponds(shapes: Mapping[str, tuple[int, ...]], boxes: str, other: str) -> bool:
+    """Whether another output has as many entries per image as one of boxes."""
+    entries = shapes[boxes][:-1]
+    return shapes[other][: len(entries)] == entries
+
+
+def _is_map(shape: tuple[int, ...], count: int) -> bool:
+    """Whether an output has many rows or cells per image: (N, A, 5 + K), (N, 4 + K, A) or (N, C, H, W)."""
+    return len(shape) in (3, 4) and shape[0] == count and sorted(shape[1:])[-2] > 4
+
+
 def same_scores(
     scores: NDArray[np.floating[Any]], expected: NDArray[np.floating[Any]], tolerance: float = SAME
 ) -> bool:
@@ -79,11 +146,14 @@ def same_scores(
 
 
 def are_probabilities(rows: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """(N,): which rows are not negative and sum to 1.
+    """(N,): which rows are not negative and sum to 1; rows of whole numbers or of booleans are taken as numbers.
 
     >>> are_probabilities(np.array([[0.5, 0.5], [0.9, 0.9], [-1.0, 2.0]])).tolist()
     [True, False, False]
+    >>> are_probabilities(np.array([[0, 1], [3, -2]])).tolist()
+    [True, False]
     """
+    rows = np.asarray(rows, np.result_type(rows.dtype, np.float32))
     sums = rows.sum(axis=1, dtype=np.float64)
     within = rows.min(axis=1, initial=np.inf) >= -NEGATIVE_TOLERANCE
     return np.asarray(within & (np.abs(sums - 1.0) <= SUM_TOLERANCE))
@@ -103,6 +173,7 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str, stated: st
         raise InputError(f"{what} answers {rows.dtype}: class scores are real numbers")
     if rows.shape[1] < 2:
         raise InputError(f"{what} answers one number per image: a classifier has one column per class, at least two")
+    rows = np.asarray(rows, np.result_type(rows.dtype, np.float32))
     rows = rows[np.isfinite(rows).all(axis=1)]
     if not len(rows):
         raise InputError(f"{what} answers NaN or infinity to every image: check its range and its weights")

@@ -19,7 +19,7 @@ from roadworthy.models.base import Adapter, pick_device, probe
 from roadworthy.models.boxes import BoxReading, DeclaredBoxes, declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.declared_input import read_declared
-from roadworthy.models.outputs import as_rows, decide, same_scores
+from roadworthy.models.outputs import as_rows, decide, refuse_detector, same_scores
 from roadworthy.models.preprocess import Preprocess, read_shape
 from roadworthy.models.torch_state import module_state
 from roadworthy.models.torch_tensors import class_scores, dtype_of, import_torch, named_tensors
@@ -73,6 +73,7 @@ class TorchAnswers(Adapter):
         self.module = module.to(self._device)
         self._lock = threading.Lock()
         self._users = 0
+        self._is_known = False
         self._were_training: list[Any] = []
         self._convolves = self._device == "cpu" and any(isinstance(p, torch.nn.Conv2d) for p in module.modules())
         self._known_shapes: dict[tuple[int, ...], bool] = {}
@@ -98,6 +99,7 @@ class TorchAnswers(Adapter):
 
         tried = (known,) if known else (3, 1)
         rows, self.fixed_batch = probe(run, size=image_size, channels=tried, batch=batch, what=f"model {self.name}")
+        self._is_known = True
         if self.reading is None:
             self.num_classes = rows.shape[1]
             self.outputs = decide(outputs, rows, f"model {self.name}")
@@ -116,7 +118,9 @@ class TorchAnswers(Adapter):
         torch = import_torch()
         with self._evaluating(), torch.inference_mode():
             values = torch.from_numpy(tensor).to(self._device, dtype_of(self.module))
-            answers = {name: value.float().cpu().numpy() for name, value in named_tensors(self.module(values)).items()}
+            answer = self.module(values)
+            refuse_detector(answer, len(tensor), f"model {self.name}")
+            answers = {name: value.float().cpu().numpy() for name, value in named_tensors(answer).items()}
         rows = output_rows(answers, len(tensor))
         return declared.reading(rows, f"model {self.name}") if rows else None
 
@@ -164,7 +168,10 @@ class TorchAnswers(Adapter):
 
     def _scores(self, torch: Any, tensor: NDArray[Any], pixels_first: bool) -> NDArray[Any]:
         values = self._values(torch, tensor, pixels_first)
-        scores: NDArray[Any] = self.rows_of(self.module(values)).float().cpu().numpy()
+        answer = self.module(values)
+        if not self._is_known:
+            refuse_detector(answer, len(tensor), f"model {self.name}")
+        scores: NDArray[Any] = self.rows_of(answer).float().cpu().numpy()
         return scores
 
     def _values(self, torch: Any, tensor: NDArray[Any], pixels_first: bool) -> Any:

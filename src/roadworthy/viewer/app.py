@@ -45,7 +45,7 @@ LINKED = ("value", "count", "accuracy", "images", "prediction", "id")
 MOST_CASES = 300
 """Cases of a running study that its page lists at most."""
 MOST_OTHERS = 500
-"""Runs that the page of a run offers to compare it with, at most."""
+"""Runs that the page of a run offers to compare it with, at most: the latest."""
 
 Endpoint = Callable[["Viewer", Request], Response]
 
@@ -146,6 +146,7 @@ class Viewer:
         if problem:
             return self._page(request, "damaged.html.j2", run=run, problem=problem, refresh=False)
         others = [other for other in self.index.runs().values() if other.id != run.id and _is_finished(other)]
+        others.sort(key=lambda other: other.summary.created, reverse=True)
         return self._page(request, "run.html.j2", run=run, refresh=False, others=others[:MOST_OTHERS], **context)
 
     @_answers
@@ -283,7 +284,9 @@ class Viewer:
 
     @_answers
     def compare(self, request: Request) -> Response:
-        """Two runs side by side: the page of `roadworthy compare`, shut in as a report is."""
+        """Two runs side by side, the earlier one as the baseline: the page of `roadworthy compare`, shut in as a report
+        is.
+        """
         ids = request.query_params.getlist("run")
         runs = [self.index.find(id_) for id_ in ids]
         if len(ids) != 2 or None in runs or ids[0] == ids[1]:
@@ -292,9 +295,9 @@ class Viewer:
                 "message.html.j2",
                 title="Compare two runs",
                 refresh=False,
-                text="Choose two different runs in the list: the first one is the baseline.",
+                text="Choose two different runs in the list: the earlier one is the baseline.",
             )
-        before, after = (run for run in runs if run is not None)
+        before, after = sorted((run for run in runs if run is not None), key=lambda run: run.summary.created)
         try:
             page = self.comparisons.page(before.path, after.path)
         except RoadworthyError as error:

@@ -1,4 +1,4 @@
-"""The headline figure of a run: its worst criterion, or without criteria the first figure of its first protocol."""
+"""The headline figure of a run: its worst criterion, or without criteria the first figure that its protocols have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roadworthy.core.errors import RoadworthyError
 from roadworthy.core.record import RECORD
 from roadworthy.metrics import metrics_of
 from roadworthy.report.words import number, words_of
-from roadworthy.viewer.summaries import NO_CRITERIA, Summary
+from roadworthy.viewer.summaries import NO_CRITERIA, WORST_FIRST, Summary
 from roadworthy.viewer.tables import StoredTable, TableQuery
 
 SAID_OF = ("source", "model", "shift", "ood_set", "set", "monitor", "benchmark", "scope", "situation")
@@ -23,16 +23,27 @@ class Headlines:
         self._kept: dict[tuple[Path, int], str] = {}
 
     def of(self, run: Path, summary: Summary) -> str:
-        """The headline of a run in words; empty where it has none (yet)."""
-        if summary.headline or summary.status != NO_CRITERIA or not summary.protocols:
+        """The headline of a run in words; empty where it has none (yet).
+
+        A run may be judged without criteria: an approval whose questions nobody gave a threshold for.
+        """
+        if summary.headline or summary.status not in (NO_CRITERIA, *WORST_FIRST):
             return summary.headline
         try:
             key = run, (run / RECORD).stat().st_mtime_ns
-            if key not in self._kept:
-                self._kept[key] = first_figure(run, summary.protocols[0])
-            return self._kept[key]
-        except (RoadworthyError, OSError, ValueError):
+        except OSError:
             return ""
+        if key not in self._kept:
+            self._kept[key] = next(filter(None, (_figure(run, protocol) for protocol in summary.protocols)), "")
+        return self._kept[key]
+
+
+def _figure(run: Path, protocol: str) -> str:
+    """The first figure of a protocol; empty where it has no table of its name, or none that can be read."""
+    try:
+        return first_figure(run, protocol)
+    except (RoadworthyError, OSError, ValueError):
+        return ""
 
 
 def first_figure(run: Path, protocol: str) -> str:

@@ -123,14 +123,19 @@ def read_json(client: Client, answer: Answer) -> dict[str, Any]:
 
 
 def read_array(client: Client, values: Any, what: str) -> NDArray[np.float64]:
-    """Nested lists of numbers from JSON as an array; text, null and lists of unequal length are a `ModelError`."""
+    """Nested lists of numbers from JSON as an array; all else, such as true, null and text, is a `ModelError`."""
     try:
         array = np.array(values)
     except (ValueError, RecursionError, OverflowError):
         array = np.array(None)
-    if not isinstance(values, list) or array.dtype.kind not in "fiu":
+    if not isinstance(values, list) or array.dtype.kind not in "fiu" or _holds_booleans(values):
         raise ModelError(f"{client.address} answered {what} that are not lists of numbers of equal length")
     return array.astype(np.float64)
+
+
+def _holds_booleans(values: list[Any]) -> bool:
+    """Whether true or false stands somewhere in nested lists; NumPy takes them for 1 and 0 where numbers are beside."""
+    return any(_holds_booleans(value) if isinstance(value, list) else isinstance(value, bool) for value in values)
 
 
 def refuse_settings(name: str, given: list[str], instead: str) -> None:

@@ -25,7 +25,7 @@ from roadworthy.models.http.formats import (
     read_array,
     read_json,
 )
-from roadworthy.models.outputs import as_rows
+from roadworthy.models.outputs import as_rows, refuse_detector
 from roadworthy.models.preprocess import Preprocess, read_shape
 
 TYPES = {"FP32": "float32", "UINT8": "uint8"}
@@ -91,6 +91,7 @@ class KServeFormat(WireFormat):
             raise ModelError(
                 f"{self._client.address} answered no output {self._output!r}: it has {self._names(arrays)}"
             )
+        refuse_detector(arrays, count, str(self._client.address))
         asked = {name: as_rows(array, count) for name, array in arrays.items() if self._output in (None, name)}
         fitting = {name: rows for name, rows in asked.items() if rows is not None and rows.shape[1] > 1}
         if len(fitting) > 1:

@@ -21,11 +21,12 @@ from weakref import finalize
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError
-from roadworthy.core.processes import signal_name
+from roadworthy.core.keeper import SECONDS_TO_END
+from roadworthy.core.processes import IS_LINUX, signal_name
 from roadworthy.models.isolation.channel import Arrays, Closed, SharedMemory, receive, send
 from roadworthy.models.isolation.limits import Limits, written_memory
 
-PROGRAM = "roadworthy.models.isolation.serving"
+KEEPER, PROGRAM = "roadworthy.core.keeper", "roadworthy.models.isolation.serving"
 SHOWN_LINES, SHOWN_CHARACTERS = 50, 10_000
 """How much of what a model prints is passed on to standard error; the rest is read and dropped."""
 
@@ -86,7 +87,7 @@ class Printed:
 
 
 class ModelProcess:
-    """A process that holds a model and answers what it is asked, one question at a time.
+    """A process that holds a model and answers what it is asked, one question at a time, and its keeper above it.
 
     recipe   what makes the model there, as JSON;  limits what it may take
     """
@@ -98,23 +99,27 @@ class ModelProcess:
         child_reads, self._questions = os.pipe()
         self._replies, child_writes = os.pipe()
         output, child_prints = os.pipe()
-        passed = (child_reads, child_writes, self._asked.descriptor, self._answers.descriptor)
-        command = [sys.executable, "-m", PROGRAM, str(os.getpid()), *map(str, passed)]
+        self._number, child_tells = os.pipe()
+        os.set_blocking(self._number, False)
+        self._holder = 0
+        passed = [*map(str, (child_reads, child_writes, self._asked.descriptor, self._answers.descriptor))]
+        keeper = [sys.executable, "-m", KEEPER, str(os.getpid()), str(child_tells), ",".join(passed)]
         self._process = _start(
             lambda: subprocess.Popen(
-                command,
+                [*keeper, PROGRAM, *passed],
                 stdin=subprocess.DEVNULL,
                 stdout=child_prints,
                 stderr=child_prints,
-                pass_fds=passed,
+                pass_fds=(child_tells, *map(int, passed)),
                 start_new_session=True,  # Ctrl-C is for the process that started it
             )
         )
-        for descriptor in (child_reads, child_writes, child_prints):
+        for descriptor in (child_reads, child_writes, child_prints, child_tells):
             os.close(descriptor)
         self._drain = threading.Thread(target=printed.drain, args=(output,), name="output", daemon=True)
         self._drain.start()
-        self._end = finalize(self, _ended, self._process, (self._questions, self._replies), self._asked, self._answers)
+        pipes = (self._questions, self._replies, self._number)
+        self._end = finalize(self, _ended, self._process, pipes, self._asked, self._answers)
         self.description, _ = self.ask({"open": dict(recipe)}, {}, limits.start)
         self.start_seconds = time.perf_counter() - started
 
@@ -151,8 +156,16 @@ class ModelProcess:
         """End the process, and wait until it is gone."""
         self._end()
 
+    @property
+    def holder(self) -> int:
+        """The number of the process that holds the model, below the one that was started; 0 until it is known."""
+        if not self._holder:
+            with suppress(BlockingIOError):
+                self._holder = int(os.read(self._number, 32) or 0)
+        return self._holder
+
     def _check_memory(self) -> None:
-        held = resident(self._process.pid)
+        held = resident(self.holder)
         if held > self.limits.bytes:
             limit, rounded_up = written_memory(self.limits.bytes), written_memory(-(-held // 10**5) * 10**5)
             self._fail(f"model {self.name} held {rounded_up} of memory, more than its limit of {limit}")
@@ -184,11 +197,16 @@ def resident(process: int) -> int:
 
 
 def _ended(process: subprocess.Popen[bytes], pipes: tuple[int, ...], *memory: SharedMemory) -> None:
-    """Kill a process and all that it started, and take back what was shared with it."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
+    """End a process and all that was started below it, and take back what was shared with it."""
+    if IS_LINUX:  # it is the keeper, which kills all that is below it
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_END + 1)
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
     for pipe in pipes:
         os.close(pipe)
     for part in memory:

@@ -1,7 +1,7 @@
 """The program of a process that holds one isolated model: it makes it from its recipe and answers what it is asked.
 
-Run with the number of the process that started it and four descriptors: the pipes for questions and answers, and the
-shared memory of each. It ends when its questions do, and with the process that asks them.
+Run below a keeper (`core.keeper`) with four descriptors: the pipes for questions and answers, and the shared memory of
+each. It ends when its questions do, and with the process that asks them; whatever the model started ends with it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from roadworthy.core.errors import RoadworthyError, foreign_code
-from roadworthy.core.processes import die_with
 
 Reply = tuple[dict[str, Any], dict[str, Any]]
 
 
 def main(arguments: list[str]) -> None:
     """Answer until the questions end."""
-    parent, questions, answers, asked, answered = map(int, arguments)
-    die_with(parent)
+    questions, answers, asked, answered = map(int, arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that started this one
     from roadworthy.models.isolation.answering import Host  # what is heavy comes when the process can be watched
     from roadworthy.models.isolation.channel import SharedMemory, send

@@ -63,7 +63,11 @@ def outlier_sides(settings: OutlierSide, repeats: int, bench: Bench) -> list[Sid
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
     shifts = [shift for choice in settings.transformed for shift in choice.at(settings.levels)]
     if shifts and not bench.foreign:
-        raise InputError("shifts of both sides need a foreign set: name one under outliers, or transformed: []")
+        made_here = f" ({', '.join(bench.makers)}: drawn or made from the test data)" if bench.makers else ""
+        raise InputError(
+            f"shifts of both sides need pictures from elsewhere, and none are named under outliers{made_here}: name a "
+            "folder or file of them there, or transformed: []"
+        )
     generators = planned_gans(settings.gans, bench)
     for gan in generators:
         if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
