@@ -62,8 +62,8 @@ def test_answers_do_not_depend_on_how_many_images_there_are(tmp_path: Path) -> N
     few, many = run(tmp_path, "few", n=70), run(tmp_path, "many", n=150)
 
     def answers(opened: rw.Run) -> dict[str, float]:
-        case = next(c for c in opened.record.cases.values() if c.stimulus.name == "none")
-        stored = read_case(opened.path / case.folder)
+        node, case = next(own for own in opened.record.cases.items() if own[1].stimulus.name == "none")
+        stored = read_case(opened.path / case.folder, node)
         return dict(zip(stored.ids, stored.answers.confidence.tolist(), strict=True))
 
     a, b = answers(few), answers(many)

@@ -26,6 +26,7 @@ from commands import call
 from dark_and_bright import CODE, draw, study
 from roadworthy.core import fetching, remote
 from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
 from roadworthy.core.manifests import commit, is_whole, receipt_path, write_receipt
 from roadworthy.engine import plan, remote_lock
 from roadworthy.engine.folder import RunFolder, open_store
@@ -434,7 +435,7 @@ def test_workers_fetch_what_they_need_and_put_parts_there(task: dict[str, Any]) 
     commit(home, {"builder": "b"}, ["weights"])
     worker.publish(home)
     made.folder.fetch_node(made.folder.artifact("built"))
-    assert is_whole(made.folder.artifact("built"))
+    assert is_whole(made.folder.artifact("built"), digest({"builder": "b"}))
 
 
 @pytest.fixture(scope="module")

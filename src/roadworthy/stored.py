@@ -21,7 +21,7 @@ from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import read_yaml
 from roadworthy.engine.cleaning import Cleaning, clean
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
-from roadworthy.engine.inventory import file_problems
+from roadworthy.engine.inventory import check_recorded, file_problems
 from roadworthy.engine.provenance import missing_extensions
 from roadworthy.monitors.opening import import_user_code, named_code
 from roadworthy.plugins import (
@@ -41,7 +41,7 @@ from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse, networks_of
 from roadworthy.publishing import Published, content_of, log_to_mlflow
 from roadworthy.publishing.mlflow import EXPERIMENT
-from roadworthy.report.facts import load_facts
+from roadworthy.report.facts import REPORT, load_facts
 from roadworthy.report.figures import chart_figures, find_figure
 from roadworthy.stored_evidence import (
     blames_the_run,
@@ -81,7 +81,7 @@ class Run(StoredRun):
 
     def __init__(self, path: str | Path | RunFolder, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
         super().__init__(path if isinstance(path, RunFolder) else RunFolder.existing(path))
-        record, columns = self.folder.record(), self.folder.table_columns()
+        record, columns = self.folder.record(changed_too=True), self.folder.table_columns()
         check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
         self._warned: set[str] = set()
@@ -167,10 +167,11 @@ class Run(StoredRun):
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             tables = self._write_deciding(verdict)
-            self._render()
             decision = verdict.decision.model_dump() if verdict.decision else {}
             changes = {"decision": decision} if decision or self.record.decision else {}
-            self.folder.update_record(["verdict.json", *tables, "report.html"], criteria=verdict.criteria, **changes)
+            self.folder.update_record(["verdict.json", *tables], criteria=verdict.criteria, **changes)
+            self._render()  # reads what was recorded just now
+            self.folder.update_record(["report.html"])
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -222,8 +223,9 @@ class Run(StoredRun):
 
     @blames_the_run
     def report(self) -> Path:
-        """Write report.html anew from the stored tables and pictures."""
+        """Write report.html anew from the stored tables and pictures; the run must be as it was written otherwise."""
         self.folder.check_finished()
+        check_recorded(self.folder, {REPORT})
         self.require_plugins()
         with self.folder.locked():
             path = self._render()
@@ -315,7 +317,7 @@ class Run(StoredRun):
     @blames_the_run
     def examine(self, absent: Collection[str] = ()) -> Examined:
         """The same, and which tables were computed anew; files of the names `absent` may be missing."""
-        problems, record = self.file_problems(absent), self.record
+        problems, record = self.file_problems(absent), self.folder.record(changed_too=True)
         of_plugins = plugin_problems(self._named_plugins(record))
         if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
             return Examined(problems + [str(problem) for problem in of_plugins])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from roadworthy.core.errors import from_here
-from roadworthy.core.record import RunRecord
+from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.record import RunRecord, read_recorded
 from roadworthy.core.showing import card, pairs, status, table
 from roadworthy.engine.folder import RunFolder
 from roadworthy.metrics import was_added
@@ -41,8 +41,8 @@ class StoredRun:
     def status(self) -> str:
         """The status of the stored verdict: pass, fail, inconclusive, none, or that it is not readable."""
         try:
-            return str(json.loads((self.path / "verdict.json").read_text())["status"])
-        except (OSError, ValueError, LookupError, TypeError):
+            return str(json.loads(read_recorded(self.path, "verdict.json"))["status"])
+        except (OSError, ValueError, LookupError, TypeError, InputError):
             return "not readable"
 
     def _status_words(self) -> str:
