@@ -20,7 +20,6 @@ from roadworthy.core.errors import DamagedFile, ModelError
 from roadworthy.core.hashing import digest_file
 from tiny import contents
 
-
 NODE = "5ae21dd94e555bc9"
 
 

@@ -1,4 +1,4 @@
-"""Stored results that were changed, or are another's: whatever command reads them says so, and nothing is taken over."""
+"""Stored results that were changed, or are those of another case: what reads them says so, nothing is taken over."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def test_a_part_that_is_changed_while_the_run_goes_on_is_not_blessed(
     assert contents(out) == contents(home / "whole")
 
 
-TELLS = '''
+TELLS = """
 import json, os, sys
 from pathlib import Path
 
@@ -366,7 +366,7 @@ def answer(images):
     import numpy as np
     light = np.asarray(images, np.float64).reshape(len(images), -1).mean(axis=1) / 255
     return np.stack([1 - light, light], axis=1).astype(np.float32)
-'''
+"""
 
 
 def test_the_process_of_an_isolated_model_is_told_no_path_of_the_run(

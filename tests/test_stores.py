@@ -241,7 +241,8 @@ def test_an_artifact_arrives_whole_and_its_checkpoints_stay_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     folder, system = RunFolder("faulty://b/run"), fsspec.filesystem("faulty")
-    home = folder.artifact("made")
+    facts = {"builder": "b"}
+    home = folder.artifact(digest(facts))
 
     def build() -> None:
         with folder.locked():
@@ -249,16 +250,16 @@ def test_an_artifact_arrives_whole_and_its_checkpoints_stay_here(
             (home / "checkpoint").write_bytes(b"half")
             folder.sweep()
             folder.publish(home)
-            assert not system.exists("/b/run/artifacts/made")
+            assert not system.exists(f"/b/run/artifacts/{home.name}")
             (home / "checkpoint").unlink()
             (home / "weights").write_bytes(b"whole")
-            commit(home, {"builder": "b"}, ["weights"])
+            commit(home, facts, ["weights"])
             monkeypatch.setattr(Faulty, "left", 2)  # the manifest
             folder.publish(home)
 
     with pytest.raises(InputError, match="No space left"):
         build()
-    assert system.find("/b/run/artifacts") == ["/b/run/artifacts/made/weights"]
+    assert system.find("/b/run/artifacts") == [f"/b/run/artifacts/{home.name}/weights"]
     if lost:
         forget_mirrors(tmp_path)
     with folder.locked():
