@@ -16,7 +16,6 @@ import pandas as pd
 from roadworthy import report
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import read_yaml
 from roadworthy.engine.cleaning import Cleaning, clean
@@ -163,7 +162,7 @@ class Run(StoredRun):
         self.folder.check_finished()
         self.require_own_code(verdict)
         with self.folder.locked():
-            self._check_history()
+            check_recorded(self.folder, {REPORT})  # an entry would bless a history that was changed
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             tables = self._write_deciding(verdict)
@@ -183,7 +182,7 @@ class Run(StoredRun):
             return
         self.require_plugins()
         with self.folder.locked():
-            self._check_history()
+            check_recorded(self.folder, {REPORT})  # an entry would bless a history that was changed
             self._note(verdict, "judged")
             self._render()
             self.folder.update_record(["report.html"])
@@ -192,12 +191,6 @@ class Run(StoredRun):
         """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
         write_history(self.path, self._with_entry(verdict, made))
         self.folder.update_record([HISTORY])
-
-    def _check_history(self) -> None:
-        """Refuse to add to a history that was changed: the entry would bless it."""
-        recorded = self.record.files.get(HISTORY)
-        if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
-            raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
         noted = (verdict.criteria_file, verdict.other_code)

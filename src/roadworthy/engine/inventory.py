@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from roadworthy.core.checked import changed_file
+from roadworthy.core.errors import DamagedFile
 from roadworthy.core.files import is_temporary, json_bytes
 from roadworthy.core.hashing import digest_file, sealed, unsealed
 from roadworthy.core.manifests import MANIFEST, RECEIPT, is_committed, named_parts
@@ -58,8 +59,11 @@ def check_recorded(folder: RunFolder, absent: Collection[str] = ()) -> None:
     """
     folder.record()
     for name, sha in folder.hashes().items():
-        if name not in absent and not ((folder.path / name).is_file() and digest_file(folder.path / name) == sha):
-            raise changed_file(folder.path / name)
+        path = folder.path / name
+        if name not in absent and not path.is_file():
+            raise DamagedFile(f"{path} is missing: look with roadworthy verify, and run the study again")
+        if name not in absent and digest_file(path) != sha:
+            raise changed_file(path)
 
 
 def record_problem(folder: RunFolder) -> str:
