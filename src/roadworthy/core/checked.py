@@ -73,6 +73,22 @@ def checked(path: Path, sha: str | None) -> Iterator[bytes | Path]:
         raise changed_file(path)
 
 
+def digest_once(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes, computed once per process for as long as the file stays the same."""
+    try:
+        with path.open("rb") as file:
+            stamp = stamp_of(file.fileno())
+            known = _known.get(path)
+            if known and known[0] == stamp:
+                return known[1]
+            sha = file_digest(file, "sha256").hexdigest()
+            if stamp_of(file.fileno()) == stamp:
+                _remember(path, stamp, sha)
+            return sha
+    except OSError as error:
+        raise UnreadableFile(path, error) from None
+
+
 def _remember(path: Path, stamp: Stamp, sha: str) -> None:
     if len(_known) >= MOST_KNOWN:
         _known.clear()

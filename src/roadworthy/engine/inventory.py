@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from roadworthy.core.checked import changed_file
+from roadworthy.core.checked import changed_file, digest_once
 from roadworthy.core.errors import DamagedFile
 from roadworthy.core.files import is_temporary, json_bytes
 from roadworthy.core.hashing import digest_file, sealed, unsealed
@@ -62,7 +62,7 @@ def check_recorded(folder: RunFolder, absent: Collection[str] = ()) -> None:
         path = folder.path / name
         if name not in absent and not path.is_file():
             raise DamagedFile(f"{path} is missing: look with roadworthy verify, and run the study again")
-        if name not in absent and digest_file(path) != sha:
+        if name not in absent and digest_once(path) != sha:
             raise changed_file(path)
 
 
