@@ -282,7 +282,7 @@ def measure() -> Rates:
         part_seconds = (time.perf_counter() - started) / parts
         size = sum(part_path(home, chunk).stat().st_size for chunk in range(parts))
         hashing = _seconds(lambda: [digest_file(part_path(home, chunk)) for chunk in range(parts)])
-        resume = _seconds(lambda: (drop_damaged(home), counted_parts(home)), 1)
+        resume = _seconds(lambda: (drop_damaged(home, ""), counted_parts(home)), 1)
     return Rates(
         shifts=CHUNK * len(shifts) / sum(shift_seconds),
         inference=64 / inference,

@@ -149,8 +149,8 @@ def measured_saving(data: Path, folder: Path) -> dict[str, Any]:
             "inferences_in_all": sum(asked),
         }
         if not until_decided:
-            case = next(case for case in run.record.cases.values() if case.stimulus.name == "none")
-            right = read_case(run.path / case.folder).answers.correct
+            node, case = next(own for own in run.record.cases.items() if own[1].stimulus.name == "none")
+            right = read_case(run.path / case.folder, node).answers.correct
     result["saving"] = result["full"]["answers"] / result["until_decided"]["answers"]
     result["saving_in_all"] = result["full"]["inferences_in_all"] / result["until_decided"]["inferences_in_all"]
     result["other_orders"] = other_orders(right)

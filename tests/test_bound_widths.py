@@ -100,15 +100,15 @@ def equal_columns(columns: Mapping[str, NDArray[Any]], right: bool) -> dict[str,
 def read_equal_answers(patch: pytest.MonkeyPatch, right: bool) -> None:
     """Read every stored case with its answers made equal; few objects are enough for a bound by resampling."""
 
-    def columns(home: Path, *names: str, **options: Any) -> dict[str, NDArray[Any]]:
+    def columns(home: Path, node: str, *names: str, **options: Any) -> dict[str, NDArray[Any]]:
         needed = dict.fromkeys([*names, *(["label"] if "probabilities" in names else [])])
         return {
             name: equal
-            for name, equal in equal_columns(read_columns(home, *needed, **options), right).items()
+            for name, equal in equal_columns(read_columns(home, node, *needed, **options), right).items()
             if name in names
         }
 
-    patch.setattr(stored_evidence, "read_case", lambda home: equal_answers(read_case(home), right))
+    patch.setattr(stored_evidence, "read_case", lambda *at, **own: equal_answers(read_case(*at, **own), right))
     patch.setattr(stored_evidence, "read_columns", columns)
     for module in [module for name, module in sys.modules.items() if name.startswith("roadworthy.")]:
         if hasattr(module, "LEAST_BOOTSTRAP_GROUPS"):

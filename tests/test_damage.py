@@ -20,6 +20,8 @@ from roadworthy.core.errors import DamagedFile, ModelError
 from roadworthy.core.hashing import digest_file
 from tiny import contents
 
+NODE = "5ae21dd94e555bc9"
+
 
 def flip(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
@@ -318,17 +320,17 @@ def test_whole_parts_outlive_a_damaged_manifest(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
         manifests.write_receipt(tmp_path / name)
-    manifests.commit(tmp_path, {"made_from": 1}, ["a", "b"])
-    assert manifests.read_manifest(tmp_path)[0] == {"made_from": 1}
-    manifests.drop_damaged(tmp_path)
+    manifests.commit(tmp_path, {"case": NODE, "made_from": 1}, ["a", "b"])
+    assert manifests.read_manifest(tmp_path, NODE)[0] == {"case": NODE, "made_from": 1}
+    manifests.drop_damaged(tmp_path, NODE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "manifest.json"]
     text = (tmp_path / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace("made_from", "made_form"))
     with pytest.raises(DamagedFile, match="it was changed"):
-        manifests.read_manifest(tmp_path)
+        manifests.read_manifest(tmp_path, NODE)
     (tmp_path / "b").write_text("c")
     (tmp_path / "b.sha256").write_text("left by a kill")
-    manifests.drop_damaged(tmp_path)
+    manifests.drop_damaged(tmp_path, NODE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.sha256"]
     assert manifests.has_receipt(tmp_path / "a")
 
@@ -343,4 +345,4 @@ def test_a_part_that_is_made_twice_is_the_same_or_an_error(tmp_path: Path) -> No
         manifests.write_receipt(part)
     manifests.commit(tmp_path, {}, ["part"])
     with pytest.raises(DamagedFile, match="part is missing or was changed"):
-        manifests.check_whole(tmp_path)
+        manifests.check_whole(tmp_path, manifests.NO_NODE)

@@ -137,12 +137,12 @@ def data() -> BuiltinDataset:
 
 
 def answers_of(finished: Any, model: str, name: str = "none") -> Any:
-    case = next(
-        case
-        for case in finished.record.cases.values()
+    node, case = next(
+        (node, case)
+        for node, case in finished.record.cases.items()
         if (case.kind, case.system, case.stimulus.name) == ("model", model, name)
     )
-    return read_case(finished.path / case.folder)
+    return read_case(finished.path / case.folder, node)
 
 
 def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figures: pd.Series) -> None:

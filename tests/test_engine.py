@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import roadworthy as rw
+from commands import snapshot
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import OUTLIERS, Buildable, Model
@@ -62,8 +63,8 @@ def test_answers_do_not_depend_on_how_many_images_there_are(tmp_path: Path) -> N
     few, many = run(tmp_path, "few", n=70), run(tmp_path, "many", n=150)
 
     def answers(opened: rw.Run) -> dict[str, float]:
-        case = next(c for c in opened.record.cases.values() if c.stimulus.name == "none")
-        stored = read_case(opened.path / case.folder)
+        node, case = next(own for own in opened.record.cases.items() if own[1].stimulus.name == "none")
+        stored = read_case(opened.path / case.folder, node)
         return dict(zip(stored.ids, stored.answers.confidence.tolist(), strict=True))
 
     a, b = answers(few), answers(many)
@@ -445,10 +446,18 @@ def test_verify_finds_every_kind_of_tampering(tmp_path: Path) -> None:
 def test_a_report_never_blesses_what_was_changed(tmp_path: Path) -> None:
     opened = run(tmp_path, "run", models=[Counting()])
     picture = next(opened.path.glob("media/*.png"))
-    picture.write_bytes(picture.read_bytes() + b"x")
-    opened.report()
-    opened.save_verdict(opened.verdict([{"id": "A", "metric": "accuracy", "at_least": 0.01, "over": "pooled"}]))
+    content = picture.read_bytes()
+    picture.write_bytes(content + b"x")
+    before = snapshot(opened.path)
+    verdict = opened.verdict([{"id": "A", "metric": "accuracy", "at_least": 0.01, "over": "pooled"}])
+    for change in (opened.report, lambda: opened.save_verdict(verdict), lambda: opened.note_verdict(verdict)):
+        with pytest.raises(InputError, match=f"{picture.name} was changed"):
+            change()
+    assert snapshot(opened.path) == before
     assert opened.verify() == [f"media/{picture.name} was changed"]
+    picture.write_bytes(content)
+    opened.save_verdict(verdict)
+    assert opened.verify() == []
     assert opened.record.criteria[0]["id"] == "A", "the run's criteria are those of its verdict"
 
 

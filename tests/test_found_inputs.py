@@ -23,10 +23,11 @@ from fuzzing.formats import parquet_bytes
 from fuzzing.law import lawful
 from fuzzing.network_readers import valid_monitor
 from fuzzing.run_readers import as_written
+from records import record_anew
 from roadworthy.api import Run, no_progress, run_study
 from roadworthy.comparing import compare_runs
 from roadworthy.core.errors import InputError, one_line
-from roadworthy.core.hashing import digest_file
+from roadworthy.core.hashing import digest_file, resealed
 from roadworthy.core.record import PluginRecord
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import curate
@@ -351,6 +352,10 @@ def test_labels_in_readouts_that_are_no_numbers_are_one_sentence(stored: Path, t
     table = pq.read_table(part)
     labels = pa.array([float("nan")] * len(table))
     part.write_bytes(parquet_bytes(table.set_column(table.column_names.index("label"), "label", labels)))
+    manifest = part.with_name("manifest.json")
+    own = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(resealed(own, {"parts": {part.name: digest_file(part)}})))
+    record_anew(run)
     with lawful() as refusals:
         compare_runs([run, run], workers=1)
     assert "holds what is no number of a class" in str(refusals[0])

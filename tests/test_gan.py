@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import roadworthy as rw
+from records import record_anew
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Trial
@@ -663,6 +664,7 @@ def test_a_run_of_before_looks_were_made_is_shown_by_epoch(done: rw.Run, tmp_pat
         path.unlink()
     later = ["surrogate", "competent_step", "steps", "kept_step"]
     RunFolder(earlier).write_table("gan", done.tables["gan"].drop(columns=later))
+    record_anew(earlier)
     gans = load_gans(earlier, order, None)
     assert gans is not None
     assert gans.gans[2].ending == "Stopped after 2 epochs by its number of epochs; epoch 2 is kept."

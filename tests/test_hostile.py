@@ -20,6 +20,7 @@ import yaml
 
 import roadworthy as rw
 from commands import call_main, check_sentence, snapshot
+from records import record_anew
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import json_bytes
 from roadworthy.core.hashing import sealed
@@ -227,6 +228,7 @@ def redirect_picture(name: str) -> Callable[[Path], object]:
         RunFolder(run).write_table(
             "classification_gallery", table.assign(media=name or str(run.parent / "outside.png"))
         )
+        record_anew(run)
 
     return make
 

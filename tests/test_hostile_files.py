@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import roadworthy as rw
 from commands import call_main, check_sentence, snapshot
 from fuzzing.formats import parquet_bytes, zipped
+from records import record_anew
 from roadworthy.api import no_progress
 from roadworthy.core.errors import InputError
 from roadworthy.core.parquet import parquet_table
@@ -352,8 +353,10 @@ def test_what_the_study_of_a_stranger_s_run_names_is_neither_read_nor_run(
     hostile["monitors"] = {"x": {"monitor": "callable", "function": f"{tmp_path / 'evil.py'}:score"}}
     (tmp_path / "run" / "study.yaml").write_text(yaml.safe_dump(hostile))
     monkeypatch.chdir(tmp_path)
+    assert call_main("verify run", monkeypatch, capfd)[0] == 1
+    record_anew(tmp_path / "run")
     for words, codes in (
-        ("verify run", (1,)),
+        ("verify run", (0, 1)),
         ("report run", (0,)),
         ("verdict run", (0, 1, 3)),
         ("compare run run", (0,)),
@@ -364,6 +367,7 @@ def test_what_the_study_of_a_stranger_s_run_names_is_neither_read_nor_run(
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     record["plugins"] = [{"plugin": str(tmp_path / "evil.py"), "files": {}}]
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    record_anew(tmp_path / "run")
     for words in ("report run", "verdict run", "compare run run"):
         code, _, said = call_main(words, monkeypatch, capfd)
         assert code == 2

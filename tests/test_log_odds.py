@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 import roadworthy as rw
 from elsewhere import answer_elsewhere
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.manifests import own_node
 from roadworthy.core.roles import Model
 from roadworthy.core.types import MOST_LOG_ODDS, Batch, Case, Prediction, Stimulus, log_odds
 from roadworthy.damages.answers import NeverAnswered, SwappedPair, WrongConfidence
@@ -84,8 +85,9 @@ def probabilities_model() -> CallableModel:
 def stored(folder: Path, model: Model, batch: Batch) -> Readouts:
     """The readouts of a case of one part, written and read as a run does."""
     write_part(folder, 0, batch, model.read(Signals(model, batch, len(batch))))
-    commit(folder, Case(Stimulus("data"), model.name, {}), 1, model.num_classes)
-    return read_case(folder)
+    case = Case(Stimulus("data"), model.name, {})
+    commit(folder, case, 1, model.num_classes)
+    return read_case(folder, case.hash)
 
 
 def test_auroc_of_very_sure_answers_is_that_of_logits_in_double_precision(tmp_path: Path) -> None:
@@ -245,9 +247,10 @@ def test_readouts_with_log_odds_that_are_no_numbers_are_refused(tmp_path: Path) 
     batch, model = noise(3), logits_model()
     odds: dict[str, Any] = {"log_odds": np.array([1.0, np.nan, 2.0])}
     write_part(tmp_path, 0, batch, {"probabilities": model.answer(batch, 4).probabilities} | odds)
-    commit(tmp_path, Case(Stimulus("data"), "m", {}), 1, 2)
+    case = Case(Stimulus("data"), "m", {})
+    commit(tmp_path, case, 1, 2)
     with pytest.raises(InputError, match="cannot be read: log_odds must be finite numbers"):
-        read_case(tmp_path)
+        read_case(tmp_path, case.hash)
 
 
 def test_batches_come_with_log_odds_in_any_order_or_with_none() -> None:
@@ -372,7 +375,7 @@ def test_a_case_that_was_stored_without_log_odds_is_not_taken_over(
     assert len(used) == len(old) == 2
     assert not used & old
     for name in used:
-        assert read_case(run.path / "readouts" / name).answers.log_odds is not None
+        assert read_case(run.path / "readouts" / name, own_node(Path(name))).answers.log_odds is not None
     assert run.verify() == []
 
 

@@ -23,6 +23,7 @@ import tiny
 from represented import by_hand, sample
 from roadworthy.api import compare_runs
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.manifests import own_node
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
@@ -726,13 +727,13 @@ def test_a_representation_is_there_whole_or_not_at_all(onnx: Path, tmp_path: Pat
     asked = [(asked.labels, found.path / case.folder) for _, _, asked, case in found.record.asked()]
     homes = [home for labels, home in asked if (labels["role"], labels["set"]) == ("monitor", "test")]
     whole, lost = homes
-    stored = read_columns(whole, "representation", "id")
+    stored = read_columns(whole, own_node(whole), "representation", "id")
     assert stored["representation"].shape == (28, 1)
     assert len(set(stored["id"])) == 28
     assert not lost.exists()
     (whole / "manifest.json").unlink()
     with pytest.raises(InputError, match="manifest"):
-        read_columns(whole, "representation")
+        read_columns(whole, own_node(whole), "representation")
 
 
 def weak(represented: Represented) -> Represented:

@@ -16,6 +16,7 @@ import pytest
 import roadworthy as rw
 import tiny
 from commands import call
+from records import record_anew
 from reports import chart_data, headline, render, section_of, without_charts
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.protocols.od_test.choosing import Choice, at_source, choose
@@ -156,7 +157,7 @@ def without_further(run: Path) -> Path:
         for note in part["context"]["monitors"].values():
             del note["asks_model"]
     (run / "run.json").write_text(json.dumps(record))
-    return run
+    return record_anew(run)
 
 
 def test_a_run_of_an_earlier_version_has_no_such_section_and_says_less(copied: Path) -> None:
@@ -182,7 +183,7 @@ def with_weak_fits(run: Path, label: str, model: str) -> Path:
                 built = record["artifacts"][asked["labels"]["artifact"]]
                 built["competence"] |= {"clean_accuracy": 0.4, "floor": 0.9}
     (run / "run.json").write_text(json.dumps(record))
-    return run
+    return record_anew(run)
 
 
 def test_a_monitor_whose_own_networks_are_undertrained_is_shown_without_a_rank(copied: Path) -> None:
@@ -337,6 +338,7 @@ def test_where_outliers_cost_more_the_paragraph_speaks_of_cost(copied: Path) -> 
     record = json.loads((copied / "run.json").read_text())
     record["protocols"]["od_test"]["settings"] |= {"prior": 0.2, "cost": 6.0}
     (copied / "run.json").write_text(json.dumps(record))
+    record_anew(copied)
     assert "with a mean expected cost of" in choose(copied)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import roadworthy as rw
+from records import record_anew
 from reports import Elements, render
 from roadworthy.metrics.box_overlap import intersection_over_union
 from roadworthy.protocols import PROTOCOLS
@@ -165,7 +166,7 @@ def test_a_run_without_answers_and_class_pictures_is_shown_as_before(six: Path, 
     for name in ("dependability_heat_gallery", "dependability_loss_gallery"):
         path = run / "tables" / f"{name}.parquet"
         pd.read_parquet(path).drop(columns=["prediction", "confidence"]).to_parquet(path)
-    html = render(run)
+    html = render(record_anew(run))
     assert "Most frequent confusions" in html
     assert html.count('class="strip') > 3
     assert html.count("✓") < render(six).count("✓") / 2

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import roadworthy as rw
-from records import changed, network_record
+from records import changed, network_record, record_anew
 from reports import HOSTILE, Elements, chart_data, headline, make_run, render
 from roadworthy.core.record import RunRecord
 from roadworthy.engine.folder import RunFolder
@@ -134,7 +134,7 @@ def test_a_model_that_a_protocol_did_not_ask_is_on_none_of_its_pages(everything:
         table = pd.read_parquet(path)
         if "model" in table:
             table[table["model"] != "net"].to_parquet(path, index=False)
-    html = render(run)
+    html = render(record_anew(run))
     assert "All numbers of tiny" in html
     assert "All numbers of net" not in html, "classification asked tiny alone"
     assert "Left out of classification and ood: model net answers no probabilities." in html
@@ -147,6 +147,7 @@ def renamed(run: Path, name: str, new: str) -> None:
         pd.read_parquet(path).replace(name, new).to_parquet(path, index=False)
     path = run / "run.json"
     path.write_text(path.read_text().replace(json.dumps(name), json.dumps(new)))
+    record_anew(run)
 
 
 def test_every_source_has_its_own_pages_and_figures(two_sources: Path, tmp_path: Path) -> None:
@@ -203,6 +204,7 @@ def test_a_table_without_sources_in_a_run_of_several_is_refused(two_sources: Pat
     run = Path(shutil.copytree(two_sources, tmp_path / "run"))
     path = run / "tables" / "ood.parquet"
     pd.read_parquet(path).drop(columns="source").to_parquet(path, index=False)
+    record_anew(run)
     with pytest.raises(rw.InputError, match=r"ood\.parquet cannot be read"):
         render(run)
 

@@ -15,6 +15,7 @@ import pytest
 
 import roadworthy as rw
 import tiny
+from records import record_anew
 from reports import headline, render
 from roadworthy.protocols.od_test.facts import OdTestFacts
 from roadworthy.protocols.od_test.loading import load_od_test
@@ -65,7 +66,7 @@ def changed(stored: Path, out: Path, failed: Mapping[str, Mapping[str, str]], *w
     competence_table = run / "tables" / "od_test_competence.parquet"
     table = pd.read_parquet(competence_table)
     table.assign(undertrained=table["source"].isin(weak)).to_parquet(competence_table, index=False)
-    return run
+    return record_anew(run)
 
 
 def page_of(run: Path) -> str:
@@ -105,6 +106,7 @@ def test_single_triples_without_a_value_are_said_with_their_reason(stored: Path,
     row = {"source": "first", "valid_set": "normal", "test_set": "uniform", "monitor": "msp", "triples": 1}
     more = pd.DataFrame([row | {"reason": "too few"}, row | {"test_set": "scenery", "reason": "other"}])
     pd.concat([pd.read_parquet(table), more]).to_parquet(table, index=False)
+    record_anew(run)
     assert headline(run)[3:] == ["msp has no value for 2 triples, the first at first, normal to uniform: too few"]
 
 
@@ -152,6 +154,7 @@ def test_costs_are_means_over_the_sources_that_all_monitors_share(stored: Path, 
     timing = run / "tables" / "timing_od_test.parquet"
     rows = pd.read_parquet(timing)
     rows[rows["source"] + rows["monitor"] != "firstmsp"].to_parquet(timing, index=False)
+    record_anew(run)
     assert {row.label for row in opened(run).monitor_costs} == {"msp, second", "random, first"}
     assert "Each source by itself, since none has all monitors," in section(page_of(run), "cost")
 
@@ -190,6 +193,7 @@ def test_where_outliers_cost_more_monitors_are_judged_by_expected_cost(stored: P
         table.loc[rows, ["value", "lo", "hi"]] = [value, value - 0.02, value + 0.01]
     table.to_parquet(run / "tables/od_test_methods.parquet")
     table.to_csv(run / "tables/od_test_methods.csv", index=False)
+    record_anew(run)
     found = opened(run)
     assert found.judged == "expected_cost"
     assert found.guesses == {"accuracy": 0.95, "expected_cost": pytest.approx(0.95), "auroc": 0.5}

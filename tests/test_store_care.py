@@ -105,7 +105,8 @@ def test_a_changed_space_of_the_record_is_seen_by_its_seal(finished: Path) -> No
     assert problems(finished) == ["run.json was changed"]
     (finished / "run.json").write_text(text.replace('"seed": 0', '"seed": 1', 1))
     assert problems(finished) == ["run.json was changed"]
-    rw.open_run(finished, trust=True).report()
+    with pytest.raises(InputError, match=r"run.json was changed since it was written"):
+        rw.open_run(finished, trust=True).report()
     assert problems(finished) == ["run.json was changed"], "a report never blesses it"
     assert "run.json was changed" in call("clean", finished, code=2)
 

@@ -26,6 +26,7 @@ from commands import call
 from dark_and_bright import CODE, draw, study
 from roadworthy.core import fetching, remote
 from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
 from roadworthy.core.manifests import commit, is_whole, receipt_path, write_receipt
 from roadworthy.engine import plan, remote_lock
 from roadworthy.engine.folder import RunFolder, open_store
@@ -240,7 +241,8 @@ def test_an_artifact_arrives_whole_and_its_checkpoints_stay_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     folder, system = RunFolder("faulty://b/run"), fsspec.filesystem("faulty")
-    home = folder.artifact("made")
+    facts = {"builder": "b"}
+    home = folder.artifact(digest(facts))
 
     def build() -> None:
         with folder.locked():
@@ -248,16 +250,16 @@ def test_an_artifact_arrives_whole_and_its_checkpoints_stay_here(
             (home / "checkpoint").write_bytes(b"half")
             folder.sweep()
             folder.publish(home)
-            assert not system.exists("/b/run/artifacts/made")
+            assert not system.exists(f"/b/run/artifacts/{home.name}")
             (home / "checkpoint").unlink()
             (home / "weights").write_bytes(b"whole")
-            commit(home, {"builder": "b"}, ["weights"])
+            commit(home, facts, ["weights"])
             monkeypatch.setattr(Faulty, "left", 2)  # the manifest
             folder.publish(home)
 
     with pytest.raises(InputError, match="No space left"):
         build()
-    assert system.find("/b/run/artifacts") == ["/b/run/artifacts/made/weights"]
+    assert system.find("/b/run/artifacts") == [f"/b/run/artifacts/{home.name}/weights"]
     if lost:
         forget_mirrors(tmp_path)
     with folder.locked():
@@ -434,7 +436,7 @@ def test_workers_fetch_what_they_need_and_put_parts_there(task: dict[str, Any]) 
     commit(home, {"builder": "b"}, ["weights"])
     worker.publish(home)
     made.folder.fetch_node(made.folder.artifact("built"))
-    assert is_whole(made.folder.artifact("built"))
+    assert is_whole(made.folder.artifact("built"), digest({"builder": "b"}))
 
 
 @pytest.fixture(scope="module")

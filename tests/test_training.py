@@ -427,7 +427,7 @@ def test_a_reference_classifier_is_an_artifact(tmp_path: Path, data: ArrayDatase
     told: list[int] = []
     home = ensure_artifact(RunFolder(tmp_path), recipe, lambda folder: model.build(folder, told.append))
     assert sum(told) == model.work
-    assert {"network.safetensors", "network.onnx", "training.json"} == set(check_whole(home)[1])
+    assert {"network.safetensors", "network.onnx", "training.json"} == set(check_whole(home, recipe.hash)[1])
     assert not model.loaded
     model.load(home)
     assert model.loaded

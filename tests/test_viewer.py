@@ -22,6 +22,7 @@ from starlette.testclient import TestClient
 
 import roadworthy as rw
 from commands import call, snapshot
+from records import record_anew
 from roadworthy.core.errors import InputError
 from roadworthy.core.record import read_record
 from roadworthy.engine import chunks
@@ -116,6 +117,7 @@ def test_runs_are_read_once_and_again_when_they_change(runs: Path, tmp_path: Pat
     assert len(read) == 2
     verdict = tmp_path / "runs" / "hostile" / "verdict.json"
     verdict.write_text(verdict.read_text().replace('"status": "fail"', '"status": "pass"'))
+    record_anew(verdict.parent)
     assert index.find(run_id("hostile")).summary.status == "pass"  # type: ignore[union-attr]
     assert read[2:] == ["hostile"]
     shutil.rmtree(tmp_path / "runs" / "hostile")
@@ -145,7 +147,8 @@ def test_many_runs_come_page_by_page_and_nothing_is_left_out_silently(runs: Path
         (lambda run: [(run / "run.json").unlink(), os.mkfifo(run / "run.json")], "run.json is something else"),
         (lambda run: (run / "run.json").write_text("[" * 100_000), "recursion"),
         (lambda run: (run / "run.json").write_text('{"schema": 99}'), "run schema 99"),
-        (lambda run: (run / "verdict.json").write_text('{"status": 1}'), "verdict.json is damaged"),
+        (lambda run: (run / "verdict.json").write_text('{"status": 1}'), "verdict.json was changed"),
+        (lambda run: [(run / "verdict.json").write_text('{"status": 1}'), record_anew(run)], "verdict.json is damaged"),
         (lambda run: change(run, sources={}), "sources"),
         (lambda run: change(run, files={"../../x": "0"}), "leads outside"),
         (lambda run: change(run, cases={}), "is not listed"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.record import RECORD, RunRecord
+from roadworthy.core.record import RECORD, RunRecord, read_recorded
 from roadworthy.core.validation import read_yaml
 from roadworthy.engine.folder import STUDY, RunFolder
 from roadworthy.metrics import find_metric
@@ -113,14 +113,14 @@ class AgainstBaseline:
 def named_baseline(run: Path) -> str:
     """The baseline of a run: that of its own verdict, or the one that its study names; empty where it has none."""
     with suppress(OSError, ValueError, LookupError, TypeError, InputError):
-        verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+        verdict = json.loads(read_recorded(run, "verdict.json"))
         return str(verdict.get("baseline", {}).get("run", "") or read_yaml(run / STUDY, "study").get("baseline") or "")
     return ""
 
 
 def stored_measure(run: Path) -> Measure:
     """What the criteria of a run's own verdict were told, as verdict.json holds it: for where the baseline is gone."""
-    verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+    verdict = json.loads(read_recorded(run, "verdict.json"))
     rows = {criterion["id"]: criterion["rows"] for criterion in verdict["criteria"]}
 
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:

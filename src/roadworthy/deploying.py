@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.manifests import check_whole
 from roadworthy.core.record import RunRecord
 from roadworthy.core.roles import Model
 from roadworthy.engine.artifacts import find_artifact
@@ -220,5 +221,7 @@ def _load(model: Model, folder: RunFolder, record: RunRecord) -> Model:
     failures = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
     for part in model.requires():
         if not part.loaded:
-            part.load(find_artifact(folder, part.recipe.hash, failures))
+            home = find_artifact(folder, part.recipe.hash, failures, record.files_by_folder())
+            check_whole(home, part.recipe.hash)
+            part.load(home)
     return model

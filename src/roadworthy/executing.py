@@ -265,7 +265,7 @@ def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
     The verdict that was there stays in the history.
     """
     try:
-        write_history(folder.path, read_history(folder.path))
+        write_history(folder.path, read_history(folder.path, changed_too=True))
     except InputError as error:
         warnings.warn(f"the history of verdicts starts anew: {error}", stacklevel=2)
         (folder.path / HISTORY).unlink(missing_ok=True)

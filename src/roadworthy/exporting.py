@@ -79,7 +79,7 @@ def _build(graph: Graph, store: RunFolder, progress: ProgressBar) -> None:
     store.check_usable()
     earlier = store.earlier_record()
     if earlier is not None and earlier.finished:
-        lacking = [node.name for node in graph.artifacts.values() if not is_whole(store.artifact(node.hash))]
+        lacking = [node.name for node in graph.artifacts.values() if not is_whole(store.artifact(node.hash), node.hash)]
         if lacking:
             raise InputError(
                 f"the finished run in {store.path} lacks {lacking[0]}, which draws images of this study: choose "

@@ -16,12 +16,11 @@ import pandas as pd
 from roadworthy import report
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import read_yaml
 from roadworthy.engine.cleaning import Cleaning, clean
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
-from roadworthy.engine.inventory import file_problems
+from roadworthy.engine.inventory import check_recorded, file_problems
 from roadworthy.engine.provenance import missing_extensions
 from roadworthy.monitors.opening import import_user_code, named_code
 from roadworthy.plugins import (
@@ -41,7 +40,7 @@ from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse, networks_of
 from roadworthy.publishing import Published, content_of, log_to_mlflow
 from roadworthy.publishing.mlflow import EXPERIMENT
-from roadworthy.report.facts import load_facts
+from roadworthy.report.facts import REPORT, load_facts
 from roadworthy.report.figures import chart_figures, find_figure
 from roadworthy.stored_evidence import (
     blames_the_run,
@@ -81,7 +80,7 @@ class Run(StoredRun):
 
     def __init__(self, path: str | Path | RunFolder, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
         super().__init__(path if isinstance(path, RunFolder) else RunFolder.existing(path))
-        record, columns = self.folder.record(), self.folder.table_columns()
+        record, columns = self.folder.record(changed_too=True), self.folder.table_columns()
         check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
         self._warned: set[str] = set()
@@ -163,14 +162,15 @@ class Run(StoredRun):
         self.folder.check_finished()
         self.require_own_code(verdict)
         with self.folder.locked():
-            self._check_history()
+            check_recorded(self.folder, {REPORT})  # an entry would bless a history that was changed
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             tables = self._write_deciding(verdict)
-            self._render()
             decision = verdict.decision.model_dump() if verdict.decision else {}
             changes = {"decision": decision} if decision or self.record.decision else {}
-            self.folder.update_record(["verdict.json", *tables, "report.html"], criteria=verdict.criteria, **changes)
+            self.folder.update_record(["verdict.json", *tables], criteria=verdict.criteria, **changes)
+            self._render()  # reads what was recorded just now
+            self.folder.update_record(["report.html"])
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -182,7 +182,7 @@ class Run(StoredRun):
             return
         self.require_plugins()
         with self.folder.locked():
-            self._check_history()
+            check_recorded(self.folder, {REPORT})  # an entry would bless a history that was changed
             self._note(verdict, "judged")
             self._render()
             self.folder.update_record(["report.html"])
@@ -191,12 +191,6 @@ class Run(StoredRun):
         """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
         write_history(self.path, self._with_entry(verdict, made))
         self.folder.update_record([HISTORY])
-
-    def _check_history(self) -> None:
-        """Refuse to add to a history that was changed: the entry would bless it."""
-        recorded = self.record.files.get(HISTORY)
-        if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
-            raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
         noted = (verdict.criteria_file, verdict.other_code)
@@ -222,8 +216,9 @@ class Run(StoredRun):
 
     @blames_the_run
     def report(self) -> Path:
-        """Write report.html anew from the stored tables and pictures."""
+        """Write report.html anew from the stored tables and pictures; the run must be as it was written otherwise."""
         self.folder.check_finished()
+        check_recorded(self.folder, {REPORT})
         self.require_plugins()
         with self.folder.locked():
             path = self._render()
@@ -315,7 +310,7 @@ class Run(StoredRun):
     @blames_the_run
     def examine(self, absent: Collection[str] = ()) -> Examined:
         """The same, and which tables were computed anew; files of the names `absent` may be missing."""
-        problems, record = self.file_problems(absent), self.record
+        problems, record = self.file_problems(absent), self.folder.record(changed_too=True)
         of_plugins = plugin_problems(self._named_plugins(record))
         if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
             return Examined(problems + [str(problem) for problem in of_plugins])

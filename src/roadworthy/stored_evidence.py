@@ -74,8 +74,9 @@ def blames_the_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concate
 
 def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
     """What each protocol has of each source: its cases, their readouts read when asked for, and its context."""
+    recorded = record.files_by_folder()
     lost = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
-    find = partial(find_artifact, folder, failures=lost)
+    find = partial(find_artifact, folder, failures=lost, recorded=recorded)
 
     def stored(asked: records.AskedCase) -> StoredCase:
         case = record.cases[asked.case]
@@ -86,8 +87,8 @@ def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
             labels=asked.labels,
             failure=case.reason if case.status == "failed" else "",
             hash=asked.case,
-            load=partial(read_case, home),
-            columns=partial(read_columns, home),
+            load=partial(read_case, home, asked.case, recorded=recorded.get(case.folder, {})),
+            columns=partial(read_columns, home, asked.case, recorded=recorded.get(case.folder, {})),
             artifact=find,
         )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from roadworthy.core.errors import from_here
-from roadworthy.core.record import RunRecord
+from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.record import RunRecord, read_recorded
 from roadworthy.core.showing import card, pairs, status, table
 from roadworthy.engine.folder import RunFolder
 from roadworthy.metrics import was_added
@@ -23,7 +23,7 @@ class StoredRun:
         self.folder = folder
 
     def __repr__(self) -> str:
-        record = self.record
+        record = self.folder.record(changed_too=True)
         images = sum(source.data.images for source in record.sources.values())
         facts = [
             f"models {', '.join(record.models)}" if record.models else "no models",
@@ -41,13 +41,14 @@ class StoredRun:
     def status(self) -> str:
         """The status of the stored verdict: pass, fail, inconclusive, none, or that it is not readable."""
         try:
-            return str(json.loads((self.path / "verdict.json").read_text())["status"])
-        except (OSError, ValueError, LookupError, TypeError):
+            return str(json.loads(read_recorded(self.path, "verdict.json"))["status"])
+        except (OSError, ValueError, LookupError, TypeError, InputError):
             return "not readable"
 
     def _status_words(self) -> str:
         """The stored verdict in two words, or that there is none yet."""
-        return f"verdict {self.status}" if self.record.finished else "not finished"
+        finished = self.folder.record(changed_too=True).finished
+        return f"verdict {self.status}" if finished else "not finished"
 
     @property
     def path(self) -> Path:
@@ -71,13 +72,13 @@ class StoredRun:
 
     def _repr_html_(self) -> str:
         """For a notebook: what was tested, the verdict with its criteria, and what there is."""
-        record = self.record
+        record = self.folder.record(changed_too=True)
         facts: list[tuple[str, object]] = [
             ("verdict", status(self.status) if record.finished else "not finished"),
             ("models", ", ".join(record.models) or "none"),
             ("data", ", ".join(f"{own.data.name} ({own.data.images:,} images)" for own in record.sources.values())),
             ("protocols", ", ".join(record.protocols)),
-            ("failed", f"{len(self.failures)}" if self.failures else "nothing"),
+            ("failed", f"{len(failed_parts(record)) or 'nothing'}"),
             ("tables", ", ".join(self.tables) or "none"),
             ("folder", from_here(self.path)),
         ]

@@ -217,7 +217,7 @@ def _check_cases(prepared: Iterable[Prepared], record: RunRecord, reruns: Reruns
 
 def _available(run: RunFolder, record: RunRecord, prepared: Iterable[Prepared], reruns: Reruns) -> list[Chunk]:
     """Every stored chunk whose data, model and artifacts are here; what lacks one is named with the reason."""
-    whole, chunks = cache(lambda recipe: is_whole(run.artifact(recipe))), dict[tuple[str, int], Chunk]()
+    whole, chunks = cache(lambda recipe: is_whole(run.artifact(recipe), recipe)), dict[tuple[str, int], Chunk]()
     failed = sum(case.status == "failed" for case in record.cases.values())
     if failed:
         reruns.absent["failed cases"] = f"{failed} of {len(record.cases)} failed in the run and have no answers"

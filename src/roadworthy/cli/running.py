@@ -192,7 +192,9 @@ def _print_summary(run: Run, quiet: bool) -> str:
     """Print the result of a run in a few lines, or only its failures; return the verdict's status."""
     import json
 
-    verdict = json.loads((run.path / "verdict.json").read_text())
+    from roadworthy.core.record import read_recorded
+
+    verdict = json.loads(read_recorded(run.path, "verdict.json"))
     if not quiet:
         for line in run.headline():
             print_line(line)

@@ -39,9 +39,13 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+SEAL = "digest"
+"""The key of a record under which its seal stands."""
+
+
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record with the hash of its content: what is changed later is seen by `unsealed`."""
-    return {**record, "digest": _seal(record)}
+    return {**record, SEAL: _seal(record)}
 
 
 def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
@@ -57,13 +61,13 @@ def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
     """
     try:
         record = json.loads(text)
+        if not isinstance(record, dict):
+            raise ValueError("it is not a record")
+        if not is_sealed(record):
+            raise ValueError("it was changed")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(record, dict):
-        raise ValueError("it is not a record")
-    seal = record.pop("digest", None)
-    if seal is not None and seal != _seal(record):
-        raise ValueError("it was changed")
+    record.pop(SEAL, None)
     missing = [key for key in keys if key not in record]
     if missing:
         raise ValueError(f"it lacks {missing[0]}")
@@ -78,10 +82,19 @@ def resealed(record: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     >>> resealed({"a": 1, "digest": "0"}, {"a": 2})
     {'a': 2, 'digest': '0'}
     """
-    content = {key: value for key, value in record.items() if key != "digest"}
-    if "digest" in record and record["digest"] == _seal(content):
+    content = {key: value for key, value in record.items() if key != SEAL}
+    if SEAL in record and is_sealed(record):
         return sealed(json.loads(json.dumps({**content, **changes})))
     return {**record, **changes}
+
+
+def is_sealed(record: Mapping[str, Any]) -> bool:
+    """Whether a record is as it was sealed; one without a seal, of an earlier version, is taken as it is.
+
+    >>> is_sealed(sealed({"a": 1})), is_sealed({"a": 2, "digest": "0"}), is_sealed({"a": 3})
+    (True, False, True)
+    """
+    return SEAL not in record or record[SEAL] == _seal({key: record[key] for key in record if key != SEAL})
 
 
 def _seal(record: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from roadworthy.core.checked import checked
 from roadworthy.core.errors import first_line
 from roadworthy.core.validation import require_file, require_memory
 
@@ -38,22 +39,45 @@ def arrow_errors() -> Iterator[None]:
         raise UnreadableParquet(first_line(error)) from error
 
 
-def parquet_schema(path: Path) -> pa.Schema:
-    """The columns of a file with their types."""
+def _source(content: bytes | Path) -> pa.BufferReader | Path:
+    return pa.BufferReader(content) if isinstance(content, bytes) else content
+
+
+def parquet_schema(path: Path, sha: str | None = None) -> pa.Schema:
+    """The columns of a file with their types. `sha`: its SHA-256, where it must have one (see `checked`)."""
     require_file(path, "Parquet file")
-    with arrow_errors():
-        return pq.read_schema(path)
+    with checked(path, sha) as content, arrow_errors():
+        return pq.read_schema(_source(content))
 
 
-def parquet_blocks(path: Path, columns: Sequence[str] | None = None, encoded: bool = False) -> Iterator[pa.RecordBatch]:
+def parquet_rows(path: Path, sha: str | None = None) -> int:
+    """How many rows a file has."""
+    require_file(path, "Parquet file")
+    with checked(path, sha) as content, arrow_errors():
+        return int(pq.read_metadata(_source(content)).num_rows)
+
+
+def parquet_blocks(
+    path: Path, columns: Sequence[str] | None = None, encoded: bool = False, sha: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file, block by block; an `InputError` where the file unpacks to more than the memory holds.
 
     What the metadata says is checked before anything is unpacked, and what was unpacked after every block, since
-    metadata may lie. With `encoded`, texts stay dictionaries: each text once, and its number in every row.
+    metadata may lie. With `encoded`, texts stay dictionaries: each text once, and its number in every row. `sha` is its
+    SHA-256, where it must have one.
     """
     require_file(path, "Parquet file")
-    texts = [field.name for field in parquet_schema(path) if _is_text(field.type)]
-    with arrow_errors(), pq.ParquetFile(path, read_dictionary=texts) as stored:
+    with checked(path, sha) as content:
+        with arrow_errors():
+            schema = pq.read_schema(_source(content))
+        yield from _blocks(path, content, schema, columns, encoded)
+
+
+def _blocks(
+    path: Path, content: bytes | Path, schema: pa.Schema, columns: Sequence[str] | None, encoded: bool
+) -> Iterator[pa.RecordBatch]:
+    texts = [field.name for field in schema if _is_text(field.type)]
+    with arrow_errors(), pq.ParquetFile(_source(content), read_dictionary=texts) as stored:
         unpacked = _declared_bytes(stored.metadata)
         require_memory(unpacked, str(path))
         rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES * BLOCK_ROWS // max(unpacked, BLOCK_BYTES)))
@@ -117,20 +141,28 @@ def _declared_bytes(metadata: pq.FileMetaData) -> int:
     return max(declared, VALUE_BYTES * max(int(metadata.num_rows), 0) * max(int(metadata.num_columns), 1))
 
 
-def parquet_table(path: Path, columns: Sequence[str] | None = None, encoded: bool = False) -> pa.Table:
-    """A whole file, or those of some columns that it has; with `encoded`, texts as dictionaries, which take less."""
-    schema = parquet_schema(path)
-    chosen = [name for name in columns if name in schema.names] if columns is not None else None
-    blocks = [*parquet_blocks(path, chosen, encoded)]
+def parquet_table(
+    path: Path, columns: Sequence[str] | None = None, encoded: bool = False, sha: str | None = None
+) -> pa.Table:
+    """A whole file, or those of some columns that it has; with `encoded`, texts as dictionaries, which take less.
+
+    `sha` is its SHA-256, where it must have one.
+    """
+    require_file(path, "Parquet file")
+    with checked(path, sha) as content:
+        with arrow_errors():
+            schema = pq.read_schema(_source(content))
+        chosen = [name for name in columns if name in schema.names] if columns is not None else None
+        blocks = [*_blocks(path, content, schema, chosen, encoded)]
     with arrow_errors():
         if blocks:
             return pa.Table.from_batches(blocks)
         return (schema if chosen is None else pa.schema([schema.field(name) for name in chosen])).empty_table()
 
 
-def parquet_frame(path: Path) -> pd.DataFrame:
+def parquet_frame(path: Path, sha: str | None = None) -> pd.DataFrame:
     """A whole file as a data frame; what it says of an index is not followed."""
-    table = parquet_table(path)
+    table = parquet_table(path, sha=sha)
     with arrow_errors():
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.checked import Stamp, changed_file, read_checked, stamp_of
+from roadworthy.core.errors import DamagedFile, InputError
 from roadworthy.core.files import check_name_inside
 from roadworthy.core.first_schema import from_first_schema
+from roadworthy.core.hashing import SEAL, is_sealed
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import explain
 
@@ -220,6 +222,14 @@ class RunRecord(_Part):
                 for asked in source_part.cases:
                     yield protocol, source, asked, self.cases[asked.case]
 
+    def files_by_folder(self) -> dict[str, dict[str, str]]:
+        """The SHA-256 of its files by their name, folder by folder."""
+        folders: dict[str, dict[str, str]] = {}
+        for name, sha in self.files.items():
+            folder, _, own = name.rpartition("/")
+            folders.setdefault(folder, {})[own] = sha
+        return folders
+
     def as_stored(self) -> RunRecord:
         """The same record as it is read back from JSON, which knows no tuples: to be compared with one on disk."""
         return RunRecord.model_validate(json.loads(json.dumps(self.dump())))
@@ -230,25 +240,88 @@ class RunRecord(_Part):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without)
 
 
-def read_record(run: Path) -> RunRecord:
-    """The record of the run in a folder; an `InputError` where it is damaged, or of a schema that is not known here."""
+class Recorded(NamedTuple):
+    """The SHA-256 of files by their name in the run, as run.json has them.
+
+    With it go whether the run came to its end, and whether run.json is as it was written.
+    """
+
+    files: Mapping[str, str]
+    finished: bool
+    as_written: bool
+
+
+MOST_RUNS = 16
+"""Runs of which it is kept what their run.json records."""
+_recorded: dict[Path, tuple[Stamp, Recorded]] = {}
+
+
+def read_record(run: Path, *, changed_too: bool = False) -> RunRecord:
+    """The record of the run in a folder; an `InputError` where it is damaged, or of a schema that is not known here.
+
+    So is one that was changed since it was written, by its seal, unless it is wanted with what somebody `changed_too`:
+    by who says what is wrong with the run.
+    """
     path = run / RECORD
     try:
+        stamp = stamp_of(path)
         content = json.loads(path.read_text(encoding="utf-8"))
+        known = _recorded[run][1] if run in _recorded and _recorded[run][0] == stamp else None
+        as_written = known.as_written if known else not isinstance(content, dict) or is_sealed(content)
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read, it is damaged ({error}): run the same command into this folder again, what is "
             "intact is kept"
         ) from None
     schema = content.get("schema") if isinstance(content, dict) else None
-    if isinstance(content, dict):
-        content.pop("digest", None)  # the seal, which `verify` looks at
     if not isinstance(schema, int) or not FIRST_SCHEMA <= schema <= SCHEMA:
-        known = f"{FIRST_SCHEMA} to {SCHEMA}"
-        raise InputError(f"{run} was written with run schema {schema}; this version reads schemas {known}")
+        known_here = f"{FIRST_SCHEMA} to {SCHEMA}"
+        raise InputError(f"{run} was written with run schema {schema}; this version reads schemas {known_here}")
+    content.pop(SEAL, None)
     try:
-        return RunRecord.model_validate(from_first_schema(content, run) if schema == FIRST_SCHEMA else content)
+        record = RunRecord.model_validate(from_first_schema(content, run) if schema == FIRST_SCHEMA else content)
     except ValidationError as error:
         raise InputError(f"{path} was changed or is incomplete: {explain(error, RunRecord)}") from None
     except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         raise InputError(f"{path} was changed or is incomplete: {error!r}") from None
+    if not known:
+        if len(_recorded) >= MOST_RUNS:
+            _recorded.clear()
+        _recorded[run] = stamp, Recorded(record.files, bool(record.finished), as_written)
+    if not (as_written or changed_too):
+        raise changed_file(path)
+    return record
+
+
+def recorded_files(run: Path) -> Recorded:
+    """What run.json of a run records of its files, read once for as long as it stays the same; nothing without one."""
+    try:
+        stamp = stamp_of(run / RECORD)
+    except OSError:
+        return Recorded({}, False, True)
+    known = _recorded.get(run)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    record = read_record(run, changed_too=True)
+    kept = _recorded.get(run)
+    return kept[1] if kept else Recorded(record.files, bool(record.finished), False)
+
+
+def recorded_hash(run: Path, name: str) -> str | None:
+    """The SHA-256 that a file of a run must have, by its name in it; a `DamagedFile` where it is not part of the run.
+
+    None where none is known: the run did not come to its end yet.
+    """
+    files, finished, as_written = recorded_files(run)
+    if not as_written:
+        raise changed_file(run / RECORD)
+    if not finished:
+        return None
+    if name not in files:
+        raise DamagedFile(f"{run / name} is not part of the run: look with roadworthy verify, and remove it")
+    return files[name]
+
+
+def read_recorded(run: Path, name: str) -> bytes:
+    """The content of a file of a run by its name in it, as it was written; a `DamagedFile` where it is not."""
+    return read_checked(run / name, recorded_hash(run, name))

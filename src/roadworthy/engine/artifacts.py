@@ -8,7 +8,16 @@ from typing import Any
 
 from roadworthy.core.errors import DamagedFile, InputError, ModelError
 from roadworthy.core.files import is_temporary, remove
-from roadworthy.core.manifests import commit, drop_receipts, files_in, is_committed, named_parts, read_manifest
+from roadworthy.core.manifests import (
+    MANIFEST,
+    NOTHING_RECORDED,
+    commit,
+    drop_receipts,
+    files_in,
+    is_committed,
+    own_node,
+    read_manifest,
+)
 from roadworthy.core.types import Artifact
 from roadworthy.engine.folder import RunFolder
 
@@ -26,7 +35,7 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     """
     home = folder.artifact(artifact.hash)
     if is_committed(home):
-        drop_receipts(home, named_parts(home))
+        drop_receipts(home, read_manifest(home, artifact.hash)[1])
         return home
     home.mkdir(parents=True, exist_ok=True)
     remove(*(path for path in home.rglob("*") if is_temporary(path.name)))
@@ -35,23 +44,30 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     except DamagedFile:
         remove(*home.iterdir())
         competence = build(home)
-    commit(home, {**artifact.config(), "competence": competence}, files_in(home))
+    sha = commit(home, {**artifact.config(), "competence": competence}, files_in(home))
+    folder.written[home / MANIFEST] = sha
     return home
 
 
-def find_artifact(folder: RunFolder, recipe: str, failures: Mapping[str, str]) -> Path:
-    """The folder of a built artifact; `failures` say why one could not be built."""
+def find_artifact(
+    folder: RunFolder, recipe: str, failures: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]] | None = None
+) -> Path:
+    """The folder of a built artifact, which must hold that one; `failures` say why one could not be built.
+
+    `recorded` are the hashes of the files of the run by their folder, as run.json has them.
+    """
     if recipe in failures:
         raise ModelError(failures[recipe])
     home = folder.artifact(recipe)
     if not is_committed(home):
         raise InputError(f"the artifact {home} is missing: run the study again to build it")
+    read_manifest(home, recipe, recorded=(recorded or {}).get(f"artifacts/{recipe}", NOTHING_RECORDED))
     return home
 
 
 def read_artifact(home: Path) -> dict[str, Any]:
-    """What run.json says of an artifact: its recipe and competence."""
-    facts, _ = read_manifest(home, FACTS)
+    """What run.json says of an artifact: its recipe and competence. Its folder is named by its hash."""
+    facts, _ = read_manifest(home, own_node(home), FACTS)
     return {key: facts[key] for key in FACTS if key != "inputs"}
 
 

@@ -96,8 +96,9 @@ def answer_task(
                 if isinstance(answer, RoadworthyError):
                     raise answer
                 with foreign_code(planned.system.name, is_the_store_s):
-                    readouts.write_part(home, task.chunk, shown, join_columns(answer))
-                    store.publish_part(readouts.part_path(home, task.chunk))
+                    part = readouts.part_path(home, task.chunk)
+                    store.written[part] = readouts.write_part(home, task.chunk, shown, join_columns(answer))
+                    store.publish_part(part)
             except RoadworthyError as error:
                 yield Answered(planned.case.hash, 0, 0.0, str(error))
                 continue

@@ -87,7 +87,7 @@ def clean(folder: RunFolder, *, dry_run: bool = False, foreign: bool = False) ->
 
 
 def _planned(folder: RunFolder, foreign: bool) -> Cleaning:
-    if folder.record().schema_ != SCHEMA:
+    if folder.record(changed_too=True).schema_ != SCHEMA:
         raise InputError(f"{folder.path} holds a run of an earlier version, which can be read but not changed")
     if problem := record_problem(folder):
         raise InputError(f"{folder.path} cannot be cleaned: {problem}, and it says what is needed; run the study again")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,17 @@ from roadworthy.core.files import check_links_inside, inside, is_temporary, json
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file, resealed, sealed
-from roadworthy.core.manifests import MANIFEST, drop_damaged, is_committed, is_whole, named_parts, read_manifest
+from roadworthy.core.manifests import (
+    MANIFEST,
+    drop_damaged,
+    is_committed,
+    is_whole,
+    named_parts,
+    own_node,
+    read_manifest,
+)
 from roadworthy.core.parquet import UnreadableParquet, parquet_frame
-from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record
+from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record, recorded_files, recorded_hash
 from roadworthy.core.remote import parse_location
 from roadworthy.engine.locking import held, is_held
 from roadworthy.engine.mirror import LOCK as LOCK
@@ -58,6 +67,8 @@ class RunFolder:
         location = parse_location(path)
         self.mirror = Mirror(location, role) if isinstance(location, str) else None
         self.path = self.mirror.path if self.mirror else Path(location).absolute()
+        self.written: dict[Path, str] = {}
+        """The SHA-256 of what this process has written to nodes: by that they are committed and recorded."""
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -68,13 +79,13 @@ class RunFolder:
             if (folder.path / LOCK).is_file() or (folder.mirror and folder.files()):
                 raise InputError(folder._unfinished())
             raise InputError(f"{path} is no run: it holds no {RECORD}")
-        folder.record()
+        folder.record(changed_too=True)
         check_links_inside(folder.path)
         return folder
 
     def check_finished(self) -> None:
         """Refuse a run that did not come to its end."""
-        if not self.record().finished:
+        if not self.record(changed_too=True).finished:
             raise InputError(self._unfinished())
 
     def check_idle(self) -> None:
@@ -174,10 +185,10 @@ class RunFolder:
         """
         self.remove_half_written(".", *ENDINGS, *NODES)
         for node in self._nodes():
-            if node.parent.name == "artifacts" and is_committed(node) and not is_whole(node):
+            if node.parent.name == "artifacts" and is_committed(node) and not is_whole(node, own_node(node)):
                 remove(*sorted(node.iterdir(), key=lambda path: path.name == MANIFEST), node)
             elif node.parent.name == "readouts":
-                drop_damaged(node)
+                drop_damaged(node, own_node(node))
                 remove_if_empty(node)
         if self.mirror:
             self.mirror.settle()
@@ -196,7 +207,7 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether a run has come to its end here: it has a record that can be read."""
         try:
-            RunFolder.existing(self.path)
+            RunFolder.existing(self.path).record()
         except InputError:
             return False
         return True
@@ -244,9 +255,9 @@ class RunFolder:
         """The folder of a built thing, by the hash of its recipe."""
         return inside(self.path, "artifacts", recipe)
 
-    def record(self) -> RunRecord:
-        """The content of run.json."""
-        return read_record(self.path)
+    def record(self, *, changed_too: bool = False) -> RunRecord:
+        """The content of run.json; one that somebody `changed_too` is for who says what is wrong with the run."""
+        return read_record(self.path, changed_too=changed_too)
 
     def write_record(self, record: RunRecord) -> None:
         """Write run.json, last of all, with the SHA-256 of every file of the run but the parts that manifests name.
@@ -257,7 +268,7 @@ class RunFolder:
         own += [path for name in ENDINGS for path in self._of_kind(name)]
         for node in self._nodes():
             own += [node / MANIFEST] if (node / MANIFEST).is_file() else self.files_below(node)
-        files = {str(path.relative_to(self.path)): digest_file(path) for path in sorted(own)}
+        files = {str(path.relative_to(self.path)): self.written.get(path) or digest_file(path) for path in sorted(own)}
         content = record.model_copy(update={"files": files}).dump()
         write_json(self.path / RECORD, sealed(json.loads(json_bytes(content))))
         self.publish_record()
@@ -282,13 +293,13 @@ class RunFolder:
 
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of every file, from run.json or the manifest of its folder; "" for a manifest that is damaged."""
-        hashes = dict(self.record().files)
+        hashes = dict(self.record(changed_too=True).files)
         for node in self._nodes():
             folder = node.relative_to(self.path)
             if str(folder / MANIFEST) in hashes:
                 hashes |= {str(folder / name): sha for name, sha in named_parts(node).items()}
                 try:
-                    read_manifest(node)
+                    read_manifest(node, own_node(node))
                 except DamagedFile:
                     hashes[str(folder / MANIFEST)] = ""
         return hashes
@@ -311,8 +322,12 @@ class RunFolder:
         write_csv(folder / f"{name}.csv", table)
 
     def table_names(self) -> list[str]:
-        """The tables there are."""
-        return sorted(path.stem for path in (self.path / "tables").glob("*.parquet"))
+        """The tables there are; of a finished run those that are its own."""
+        names = sorted(path.stem for path in (self.path / "tables").glob("*.parquet"))
+        with contextlib.suppress(InputError):  # run.json is damaged: nothing is known
+            files, finished, _ = recorded_files(self.path)
+            return [name for name in names if not finished or f"tables/{name}.parquet" in files]
+        return names
 
     def table_columns(self) -> dict[str, list[str]]:
         """The columns of every table that has rows, by its name; one that cannot be read is left out."""
@@ -339,7 +354,7 @@ class RunFolder:
             names = ", ".join(self.table_names()) or "none"
             raise InputError(f"{self.path} has no table {name!r}; it has {names}")
         try:
-            return parquet_frame(path)
+            return parquet_frame(path, recorded_hash(self.path, f"tables/{name}.parquet"))
         except UnreadableParquet as error:
             raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
 
@@ -388,8 +403,10 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
     return text.getvalue().encode()
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write an Arrow table as Parquet, whole or not at all, with the same bytes every time."""
+def write_parquet(path: Path, table: pa.Table) -> str:
+    """Write an Arrow table as Parquet, whole or not at all, with the same bytes every time; returns their SHA-256."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", store_schema=False)
-    write_bytes(path, sink.getvalue().to_pybytes())
+    content = sink.getvalue().to_pybytes()
+    write_bytes(path, content)
+    return sha256(content).hexdigest()

@@ -8,6 +8,8 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from roadworthy.core.checked import changed_file, digest_once
+from roadworthy.core.errors import DamagedFile
 from roadworthy.core.files import is_temporary, json_bytes
 from roadworthy.core.hashing import digest_file, sealed, unsealed
 from roadworthy.core.manifests import MANIFEST, RECEIPT, is_committed, named_parts
@@ -50,6 +52,20 @@ def file_problems(folder: RunFolder, absent: Collection[str] = ()) -> list[str]:
     return problems + [f"{name} {why}" for name, why in strays(folder, present, recorded).items()]
 
 
+def check_recorded(folder: RunFolder, absent: Collection[str] = ()) -> None:
+    """A `DamagedFile` where a file that a run names is missing or not as recorded, but for those of the names `absent`.
+
+    A file more than these is no matter.
+    """
+    folder.record()
+    for name, sha in folder.hashes().items():
+        path = folder.path / name
+        if name not in absent and not path.is_file():
+            raise DamagedFile(f"{path} is missing: look with roadworthy verify, and run the study again")
+        if name not in absent and digest_once(path) != sha:
+            raise changed_file(path)
+
+
 def record_problem(folder: RunFolder) -> str:
     """What is wrong with run.json by its seal; "" where it is as it was written, or of a version without seals."""
     text = (folder.path / RECORD).read_text(encoding="utf-8")
@@ -75,7 +91,7 @@ def strays(folder: RunFolder, present: Mapping[str, str], recorded: Mapping[str,
     A folder that the run does not name is one of them where it is empty; else what is in it is. A run at an address has
     no empty folders: those of its mirror do not count.
     """
-    homes = _homes(folder.record(), recorded)
+    homes = _homes(folder.record(changed_too=True), recorded)
     filled = {str(above) for name in present for above in PurePosixPath(name).parents}
     lost = {home for home in homes if f"{home}/{MANIFEST}" in recorded and not named_parts(folder.path / home)}
     reasons = {}

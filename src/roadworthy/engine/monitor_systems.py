@@ -58,7 +58,8 @@ class StoredTraining(Training):
         self._part = lru_cache(maxsize=2 * len(self._cases) or 1)(self._read_part)
 
     def _read_part(self, name: str, part: int) -> NDArray[Any]:
-        return read_columns(self._home(self._cases[name].case.key), SIGNAL, parts=[part])[SIGNAL]
+        case = self._cases[name].case
+        return read_columns(self._home(case.key), case.hash, SIGNAL, parts=[part])[SIGNAL]
 
     def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
         """The signals of these rows, as stored."""

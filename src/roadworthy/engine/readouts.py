@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -24,8 +25,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from roadworthy.core import manifests
+from roadworthy.core.checked import checked
 from roadworthy.core.errors import InputError
-from roadworthy.core.manifests import receipt_path, write_receipt
+from roadworthy.core.manifests import NOTHING_RECORDED, own_node, read_receipt, receipt_path, write_receipt
 from roadworthy.core.parquet import parquet_table
 from roadworthy.core.types import Batch, Case
 from roadworthy.engine.folder import write_parquet
@@ -95,13 +97,19 @@ def has_part(folder: Path, chunk: int) -> bool:
     return path.is_file() and (receipt_path(path).is_file() or path.name in manifests.named_parts(folder))
 
 
-def is_finished(folder: Path, parts: int) -> bool:
-    """True where a case is finished, with that many parts."""
-    return manifests.is_committed(folder) and len(manifests.named_parts(folder)) == parts
+def is_finished(folder: Path, node: str, parts: int) -> bool:
+    """True where the case with the hash `node` is finished in a folder, with that many parts."""
+    try:
+        return len(manifests.read_manifest(folder, node)[1]) == parts
+    except InputError:
+        return False
 
 
-def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDArray[Any]]) -> None:
-    """Store the columns that a system answered to one chunk: an immutable part, with a receipt until all are there."""
+def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDArray[Any]]) -> str:
+    """Store the columns that a system answered to one chunk: an immutable part, with a receipt until all are there.
+
+    Returns its SHA-256, by what was written and not by what lies on the disk.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     columns = {
         "id": pa.array(_text(batch.ids), pa.string()),
@@ -114,8 +122,9 @@ def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDAr
     for name, values in answer.items():
         columns |= STORED_AS[name](values, batch) if name in STORED_AS else {name: _lists(values)}
     path = part_path(folder, chunk)
-    write_parquet(path, pa.table(columns))
-    write_receipt(path)
+    sha = write_parquet(path, pa.table(columns))
+    write_receipt(path, sha, own_node(folder))
+    return sha
 
 
 def _classified(probabilities: NDArray[np.float32], batch: Batch) -> dict[str, pa.Array]:
@@ -155,17 +164,20 @@ def _text(values: Sequence[str]) -> list[str]:
     return [value.encode("utf-8", "backslashreplace").decode("utf-8") for value in values]
 
 
-def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
-    """Declare a case finished with its first `parts`."""
+def commit(folder: Path, case: Case, parts: int, classes: int, written: Mapping[Path, str] | None = None) -> str:
+    """Declare a case finished with its first `parts`; `written`: see `manifests.commit`."""
     facts = {"stimulus": case.stimulus.config(), "recipe": dict(case.recipe), "case": case.hash, "classes": classes}
-    manifests.commit(folder, facts, [part_name(chunk) for chunk in range(parts)])
+    return manifests.commit(folder, facts, [part_name(chunk) for chunk in range(parts)], written)
 
 
-def read_case(folder: Path) -> Readouts:
-    """All readouts of a finished case."""
+def read_case(folder: Path, node: str, recorded: Mapping[str, str] = NOTHING_RECORDED) -> Readouts:
+    """All readouts of the finished case with the hash `node`; `recorded`: see `manifests.read_manifest`.
+
+    They must be as they were written.
+    """
     try:
-        facts, parts = manifests.read_manifest(folder, ["classes"])
-        table = pa.concat_tables([_read_part(folder / name) for name in sorted(parts)])
+        facts, parts = manifests.read_manifest(folder, node, ["classes"], recorded)
+        table = pa.concat_tables([parquet_table(folder / name, COLUMNS, sha=parts[name]) for name in sorted(parts)])
         return _readouts(table, int(facts["classes"]))
     except (OSError, ValueError, TypeError, InputError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
@@ -184,16 +196,14 @@ class GrowingCase:
         """Read the next part; False where it is not stored yet."""
         if not has_part(self._folder, len(self)):
             return False
-        self._tables.append(_read_part(part_path(self._folder, len(self))))
+        path = part_path(self._folder, len(self))
+        sha = read_receipt(path) or manifests.named_parts(self._folder).get(path.name)
+        self._tables.append(parquet_table(path, COLUMNS, sha=sha))
         return True
 
     def readouts(self) -> Readouts:
         """The rows of the parts that were read."""
         return _readouts(pa.concat_tables(self._tables), self._classes)
-
-
-def _read_part(path: Path) -> pa.Table:
-    return parquet_table(path, COLUMNS)
 
 
 def _readouts(table: pa.Table, classes: int) -> Readouts:
@@ -224,30 +234,52 @@ def _class_numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
     return np.asarray(values.astype(np.int64))
 
 
-def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) -> dict[str, NDArray[Any]]:
+def read_columns(
+    folder: Path,
+    node: str,
+    *names: str,
+    parts: Sequence[int] | None = None,
+    recorded: Mapping[str, str] = NOTHING_RECORDED,
+) -> dict[str, NDArray[Any]]:
     """Columns of a finished case by name, an array (N, ...) each; of all its rows, or of those of some parts.
 
-    `id`, `group` and `label` are columns too.
+    `id`, `group` and `label` are columns too. `node` is the hash of the case; what is read must be as it was written.
     """
     try:
         if not any(folder.glob("part-*.parquet")) and any(folder.glob("*.npz")):
-            return _columns_of_first_schema(folder, names)
-        known = sorted(manifests.read_manifest(folder)[1])
+            return _columns_of_first_schema(folder, node, names, recorded)
+        shas = manifests.read_manifest(folder, node, recorded=recorded)[1]
+        known = sorted(shas)
         chosen = known if parts is None else [known[part] for part in parts]
-        tables = [parquet_table(folder / name, names) for name in chosen]
+        tables = [parquet_table(folder / name, names, sha=shas[name]) for name in chosen]
         return {name: np.concatenate([column_rows(table[name]) for table in tables]) for name in names}
     except (OSError, ValueError, LookupError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
 
 
-def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Columns of what runs of schema 1 kept as arrays, some of them under another name."""
+def _columns_of_first_schema(
+    folder: Path, node: str, names: Sequence[str], recorded: Mapping[str, str]
+) -> dict[str, NDArray[Any]]:
+    """Columns of what runs of schema 1 kept as arrays, some of them under another name.
+
+    What an artifact kept is named by its manifest, all else by run.json; the folder has the name of the node.
+    """
+    named = (
+        manifests.read_manifest(folder, node, recorded=recorded)[1]
+        if (folder / manifests.FORMER_MANIFEST).is_file()
+        else {}
+    )
     pieces = []
     for path in sorted(folder.glob("*.npz")):
-        with np.load(path, allow_pickle=False) as file:
+        sha = recorded.get(path.name, named.get(path.name))
+        with checked(path, sha) as content, np.load(_opened(content), allow_pickle=False) as file:
             known = {name: next(n for n in (name, f"{name}s", "rows") if n in file) for name in names}
             pieces.append({name: np.atleast_1d(file[former]) for name, former in known.items()})
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
+
+
+def _opened(content: bytes | Path) -> BytesIO | Path:
+    return BytesIO(content) if isinstance(content, bytes) else content
 
 
 def column_rows(column: pa.ChunkedArray) -> NDArray[Any]:

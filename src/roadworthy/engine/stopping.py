@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from roadworthy.core.manifests import discard
+from roadworthy.core.manifests import MANIFEST, discard
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import PlannedCase
@@ -50,7 +50,7 @@ class Stops:
 
     def is_done(self, planned: PlannedCase) -> bool:
         """True where a case is finished with the parts that count."""
-        return readouts.is_finished(self._store.case(planned.case.key), self.parts(planned))
+        return readouts.is_finished(self._store.case(planned.case.key), planned.case.hash, self.parts(planned))
 
     def finish(self, planned: PlannedCase) -> None:
         """Declare a case finished with the parts that count, and take back the others."""
@@ -58,5 +58,7 @@ class Stops:
         for chunk in range(parts, planned.parts):
             discard(readouts.part_path(folder, chunk))
         if not self.is_done(planned):
-            readouts.commit(folder, planned.case, parts, planned.system.num_classes)
+            written = self._store.written
+            sha = readouts.commit(folder, planned.case, parts, planned.system.num_classes, written)
+            written[folder / MANIFEST] = sha
         self._store.publish(folder)

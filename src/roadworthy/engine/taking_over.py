@@ -7,9 +7,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from roadworthy.core.errors import DamagedFile
 from roadworthy.core.files import TEMPORARY, remove, write_bytes
-from roadworthy.core.manifests import MANIFEST, is_committed, is_whole, named_parts, read_manifest
+from roadworthy.core.manifests import MANIFEST, is_committed, is_whole, named_parts
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Graph
 
@@ -44,7 +43,7 @@ def _take(source: Path, target: Path, node: str, damaged: list[str]) -> bool:
         return False
     if is_committed(target):
         return (target / MANIFEST).is_file() and (target / MANIFEST).read_bytes() == (source / MANIFEST).read_bytes()
-    if not is_whole(source) or _named_hash(source, node) != node:
+    if not is_whole(source, node):
         damaged.append(f"{source.parent.name}/{source.name}")
         return False
     if target.exists():
@@ -54,14 +53,6 @@ def _take(source: Path, target: Path, node: str, damaged: list[str]) -> bool:
         _link(source / name, target / name)
     write_bytes(target / MANIFEST, (source / MANIFEST).read_bytes())
     return True
-
-
-def _named_hash(source: Path, node: str) -> str:
-    """The whole hash that the manifest of a case names: its folder has the beginning alone. An artifact's has all."""
-    try:
-        return str(read_manifest(source)[0].get("case", node))
-    except DamagedFile:
-        return ""
 
 
 def _link(source: Path, target: Path) -> None:

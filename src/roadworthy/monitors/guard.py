@@ -24,10 +24,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.checked import read_checked
 from roadworthy.core.errors import DamagedFile, InputError, first_line, foreign_code
 from roadworthy.core.files import inside, write_json
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.manifests import MANIFEST, check_whole, commit
+from roadworthy.core.manifests import MANIFEST, NO_NODE, check_whole, commit
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
@@ -367,10 +368,11 @@ def _found_entry(home: Path, entry: Any, sha: Any, name: str) -> dict[str, Any]:
 def _read_record(home: Path) -> dict[str, Any]:
     """The record of a guard whose folder is whole."""
     require_file(home / GUARD, "guard")
-    if GUARD not in check_whole(home)[1]:
+    _, parts = check_whole(home, NO_NODE)
+    if GUARD not in parts:
         raise DamagedFile(f"the manifest in {home} does not name a guard: save the guard again")
     try:
-        record: Any = json.loads(inside(home, GUARD).read_text(encoding="utf-8"))
+        record: Any = json.loads(read_checked(inside(home, GUARD), parts[GUARD]).decode("utf-8"))
     except (ValueError, RecursionError):
         raise DamagedFile(f"{home / GUARD} is not a valid record of a guard: save the guard again") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:

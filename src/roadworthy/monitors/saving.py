@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.checked import check_bytes, checked, read_checked
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import write_bytes, write_json
 from roadworthy.core.hashing import digest, digest_file
-from roadworthy.core.manifests import check_whole, commit
+from roadworthy.core.manifests import NO_NODE, check_whole, commit
 from roadworthy.core.validation import plain_array, require_file, require_memory
 from roadworthy.monitors.threshold import Aim, RejectedShare
 
@@ -44,9 +45,12 @@ def commit_monitor(home: Path, built_from: Sequence[str]) -> Path:
 
 def read_monitor(folder: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The record and the arrays of a folder; an `InputError` where they are not as they were saved."""
-    record, path = _read_record(Path(folder)), Path(folder) / ARRAYS
+    (record, sha), path = _read_record(Path(folder)), Path(folder) / ARRAYS
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with (
+            checked(path, sha) as content,
+            np.load(io.BytesIO(content) if isinstance(content, bytes) else content, allow_pickle=False) as stored,
+        ):
             require_memory(sum(member.file_size for member in stored.zip.infolist()), str(path))
             return record, {key: plain_array(stored[key], key) for key in stored.files}
     except InputError:
@@ -55,13 +59,17 @@ def read_monitor(folder: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[
         raise InputError(f"{path} cannot be read as plain arrays: {error}") from None
 
 
-def _read_record(home: Path) -> dict[str, Any]:
-    """The record of a whole monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`."""
+def _read_record(home: Path) -> tuple[dict[str, Any], str]:
+    """The record of a whole monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`.
+
+    With it goes the SHA-256 that its arrays must have.
+    """
     path = home / RECORD
     for part in (path, home / ARRAYS):
         require_file(part, "monitor")
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_checked(path, None)
+        record: dict[str, Any] = json.loads(content.decode("utf-8"))
         version = record["format"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise InputError(f"{path} is not a valid record of a monitor: save the monitor again") from None
@@ -69,8 +77,15 @@ def _read_record(home: Path) -> dict[str, Any]:
         raise InputError(f"{path} is of format {version!r}, which this version does not read: save the monitor again")
     if version == SEALED_FORMAT:
         _check_sealed(home, record)
-    elif not {RECORD, ARRAYS} <= set(check_whole(home)[1]):
-        raise InputError(f"the manifest in {home} does not name the monitor that lies there: save the monitor again")
+        arrays = str(record.get("arrays"))
+    else:
+        _, parts = check_whole(home, NO_NODE)
+        if not {RECORD, ARRAYS} <= set(parts):
+            raise InputError(
+                f"the manifest in {home} does not name the monitor that lies there: save the monitor again"
+            )
+        check_bytes(path, content, parts[RECORD])
+        arrays = parts[ARRAYS]
     record = CALIBRATION | record
     for key, kind in (("aim", Aim), ("rejected", RejectedShare)):
         try:
@@ -80,7 +95,7 @@ def _read_record(home: Path) -> dict[str, Any]:
     for key, plain in (("monitor", str), ("parameters", dict), ("built_from", list), ("calibrated_on", list)):
         if not isinstance(record[key], plain) or not all(isinstance(entry, str) for entry in record[key]):
             raise _damaged(path, key)
-    return record
+    return record, arrays
 
 
 def _check_sealed(home: Path, record: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ def baseline_lines(path: str | Path) -> list[str]:
 
 def _argued(facts: Facts, protocols: Mapping[str, str]) -> tuple[Markup, Any]:
     """The picture of the argument, empty without criteria, and the run that the criteria were judged against."""
-    verdict = read_json(facts.path / "verdict.json")
+    verdict = read_json(facts.path, "verdict.json")
     argument = Markup(Argument(verdict, facts.record, protocols).inline_svg()) if facts.criteria else Markup()
     return argument, verdict.get("baseline")
 

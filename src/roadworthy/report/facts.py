@@ -240,7 +240,7 @@ def load_facts(path: str | Path) -> Facts:
     These are long where a run has many conditions: whoever makes a report reads them once and hands the facts on.
     """
     run = Path(path)
-    record, verdict = read_record(run), read_json(run / "verdict.json")
+    record, verdict = read_record(run), read_json(run, "verdict.json")
     failed = failed_parts(record)
     built = {name: artifact for name, artifact in record.artifacts.items() if artifact.status == "done"}
     of_models = {name for entry in record.models.values() for name in entry.artifacts if name in built}
@@ -248,7 +248,7 @@ def load_facts(path: str | Path) -> Facts:
     whole = Facts(
         path=run,
         record=record,
-        study_file=read_text(run / "study.yaml"),
+        study_file=read_text(run, "study.yaml"),
         status=never_pass(verdict["status"], failed),
         models=tuple(record.models),
         networks=_networks(record.models, built),

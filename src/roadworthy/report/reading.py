@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow.compute as pc
 from PIL import Image, ImageStat
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import DamagedFile, InputError
 from roadworthy.core.files import inside
 from roadworthy.core.parquet import parquet_table
+from roadworthy.core.record import read_recorded, recorded_hash
 
 PICTURE_QUALITY = 85
 """WebP quality at which compression is not seen."""
@@ -25,24 +26,26 @@ PICTURE_QUALITY = 85
 Row = dict[str, Any]
 
 
-def read_text(path: Path) -> str:
-    """The text of a file."""
+def read_text(run: Path, name: str) -> str:
+    """The text of a file of a run, by its name in it, as it was written."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_recorded(run, name).decode("utf-8")
+    except DamagedFile:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
+            f"{run / name} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
         ) from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object that a file holds."""
+def read_json(run: Path, name: str) -> dict[str, Any]:
+    """The JSON object that a file of a run holds."""
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_text(run, name))
     except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}; check the run with roadworthy verify") from None
+        raise InputError(f"{run / name} is not valid JSON: {error}; check the run with roadworthy verify") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} does not hold a JSON object; check the run with roadworthy verify")
+        raise InputError(f"{run / name} does not hold a JSON object; check the run with roadworthy verify")
     return content
 
 
@@ -59,9 +62,10 @@ def read_arrow(
     `columns` are those to read, all where it is None. With `encoded`, texts stay dictionaries (`parquet_table`), for
     tables of millions of rows.
     """
-    path = inside(run, "tables", f"{name}.parquet")
+    path, sha = inside(run, "tables", f"{name}.parquet"), recorded_hash(run, f"tables/{name}.parquet")
+    chosen = columns if columns is None or source is None else ["source", *columns]
     try:
-        table = parquet_table(path, columns if columns is None or source is None else ["source", *columns], encoded)
+        table = parquet_table(path, chosen, encoded, sha)
         return table if source is None else table.filter(pc.field("source") == source).drop_columns(["source"])
     except (OSError, ValueError) as error:
         raise InputError(
@@ -81,13 +85,16 @@ def number_of(value: Any) -> float:
 
 
 def media_path(run: Path, name: str) -> Path:
-    """Where a stored picture lies: in the run, and nowhere else."""
-    return inside(run, "media", name)
+    """Where a stored picture lies: among those of the run, and nowhere else."""
+    path = inside(run, "media", name)
+    if path.parent != run / "media":
+        raise InputError(f"{path} is no picture of the run: check the run with roadworthy verify")
+    return path
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A stored picture of one or several images side by side, read when it is shown."""
+    """A stored picture (see `media_path`) of one or several images side by side, read when it is shown."""
 
     path: Path
     images: int = 1
@@ -96,8 +103,11 @@ class Picture:
     def pixels(self) -> Image.Image:
         """The whole picture."""
         try:
-            with Image.open(self.path) as image:
+            content = read_recorded(self.path.parent.parent, f"media/{self.path.name}")
+            with Image.open(io.BytesIO(content)) as image:
                 pixels = image.convert("RGB")
+        except DamagedFile:
+            raise
         except OSError as error:
             raise InputError(f"{self.path} cannot be shown: {error}; check the run with roadworthy verify") from None
         if not 1 <= self.images <= pixels.width:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
+from roadworthy.core.record import read_recorded
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.verdict.criteria import Criterion, Decision, load_criteria
 from roadworthy.verdict.judge import VerdictStatus
@@ -77,13 +78,17 @@ class Entry(BaseModel):
 _ENTRIES = TypeAdapter(list[Entry])
 
 
-def read_history(run: Path) -> list[Entry]:
-    """The verdicts of a run, oldest first; of a run from before there was a history, the one that it has."""
+def read_history(run: Path, *, changed_too: bool = False) -> list[Entry]:
+    """The verdicts of a run, oldest first; of a run from before there was a history, the one that it has.
+
+    One that is not as run.json records it is refused, unless it is wanted with what was `changed_too`: by who goes on
+    with it. `history_problems` still tells, since every entry has a seal.
+    """
     path = run / HISTORY
     if not path.is_file():
         return _without_history(run)
     try:
-        return _ENTRIES.validate_json(path.read_bytes())
+        return _ENTRIES.validate_json(path.read_bytes() if changed_too else read_recorded(run, HISTORY))
     except ValidationError as error:
         reason = explain(error, Entry)
         raise InputError(f"{path} cannot be read: {reason}; check the run with roadworthy verify") from None

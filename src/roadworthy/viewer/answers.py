@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from roadworthy.core.files import inside
-from roadworthy.core.manifests import read_manifest
-from roadworthy.core.parquet import arrow_errors, parquet_table
-from roadworthy.core.record import CaseRecord, RunRecord
+from roadworthy.core.manifests import MANIFEST, read_manifest
+from roadworthy.core.parquet import parquet_rows, parquet_schema, parquet_table
+from roadworthy.core.record import CaseRecord, RunRecord, recorded_files
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.readouts import read_columns
@@ -141,46 +140,52 @@ def has_classes(shift: str, level: float) -> bool:
 class CaseAnswers:
     """The stored answers of a case, read column by column."""
 
-    def __init__(self, run: Path, record: CaseRecord) -> None:
-        self.record, self._home = record, inside(run, record.folder)
-        self._tabular = not any(self._home.glob("*.npz"))  # which runs of schema 1 have
-        self._parts = [self._home / name for name in sorted(read_manifest(self._home)[1])] if self._tabular else []
+    def __init__(self, run: Path, hash: str, record: CaseRecord) -> None:
+        self.record, self._home, self._hash = record, inside(run, record.folder), hash
+        files, arrays = recorded_files(run).files, [path.name for path in self._home.glob("*.npz")]
+        names = {name: f"{record.folder}/{name}" for name in (MANIFEST, *arrays)}
+        self._recorded = {name: files[own] for name, own in names.items() if own in files}
+        self._tabular = not arrays  # which runs of schema 1 have
+        parts = read_manifest(self._home, hash, recorded=self._recorded)[1] if self._tabular else {}
+        self._parts = [(self._home / name, parts[name]) for name in sorted(parts)]
+
+    def _read(self, *names: str) -> dict[str, NDArray[Any]]:
+        return read_columns(self._home, self._hash, *names, recorded=self._recorded)
 
     @cached_property
     def columns(self) -> frozenset[str]:
         """The columns that are stored of it."""
         if not self._tabular:
             return frozenset(("id", "label"))
-        with arrow_errors():
-            return frozenset(pq.read_schema(self._parts[0]).names)
+        return frozenset(parquet_schema(*self._parts[0]).names)
 
     def numbers(self, name: str) -> Floats | None:
         """A column of all images as numbers, (N,); None where there is none."""
         if name not in self.columns:
             return None
-        return np.asarray(read_columns(self._home, name)[name], np.float64)
+        return np.asarray(self._read(name)[name], np.float64)
 
     @cached_property
     def _starts(self) -> Rows:
         """The row that each part begins with, and the number of all rows."""
-        with arrow_errors():
-            counts = [pq.read_metadata(path).num_rows for path in self._parts]
+        counts = [parquet_rows(path, sha) for path, sha in self._parts]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     def __len__(self) -> int:
-        return int(self._starts[-1]) if self._tabular else len(read_columns(self._home, "id")["id"])
+        return int(self._starts[-1]) if self._tabular else len(self._read("id")["id"])
 
     def taken(self, names: Sequence[str], rows: Rows) -> dict[str, list[Any]]:
         """Columns of some rows in the order given; only the parts that hold them are read."""
         wanted = [name for name in names if name in self.columns]
         if not self._tabular:
-            read = read_columns(self._home, *wanted)
+            read = self._read(*wanted)
             return {name: [read[name][row].item() for row in rows] for name in wanted}
         values: dict[str, dict[int, Any]] = {name: {} for name in wanted}
         of_part = np.searchsorted(self._starts, rows, side="right") - 1
         for part in np.unique(of_part):
             here = rows[of_part == part]
-            table = parquet_table(self._parts[part], wanted).take(pa.array(here - self._starts[part]))
+            path, sha = self._parts[part]
+            table = parquet_table(path, wanted, sha=sha).take(pa.array(here - self._starts[part]))
             for name in wanted:
                 values[name] |= dict(zip(here.tolist(), table[name].to_pylist(), strict=True))
         return {name: [own[row] for row in rows.tolist()] for name, own in values.items()}
@@ -213,7 +218,7 @@ def images_page(
     label: str = "",
 ) -> ImagesPage:
     """A page of the images of a case behind a row: chosen by the row, and by whether the answer is right."""
-    own, names = CaseAnswers(run, case.record), record.sources[case.source].data.class_names
+    own, names = CaseAnswers(run, case.hash, case.record), record.sources[case.source].data.class_names
     total = len(own)
     known = has_classes(case.record.stimulus.name, case.record.stimulus.level)
     labels, predictions = own.numbers("label"), own.numbers("prediction")
@@ -253,7 +258,7 @@ def _shown(run: Path, record: RunRecord, case: Asked, own: CaseAnswers, rows: Ro
     names = record.sources[case.source].data.class_names
     systems = []
     for hash_, other in beside(record, run, case):
-        answers = own if hash_ == case.hash else CaseAnswers(run, other)
+        answers = own if hash_ == case.hash else CaseAnswers(run, hash_, other)
         if len(answers) == len(own):
             systems.append((other.system, answers.taken(COLUMNS, rows)))
     values = systems[0][1]

@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from roadworthy.core.checked import checked
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.files import inside
-from roadworthy.core.record import RECORD
+from roadworthy.core.record import RECORD, read_recorded, recorded_hash
 from roadworthy.viewer.answers import PAGE, SHOWS, SORTS, CaseAnswers, has_classes, images_page
 from roadworthy.viewer.comparisons import Comparisons
 from roadworthy.viewer.contexts import REPORT, run_context
@@ -156,7 +157,7 @@ class Viewer:
         path = inside(run.path, REPORT)
         if not path.is_file() or REPORT not in self._open(run).record.files:
             raise HTTPException(404, "the run has no report: write it with roadworthy report")
-        return self._report_of(path)
+        return self._report_of(run.path)
 
     @_answers
     def table(self, request: Request) -> Response:
@@ -250,7 +251,7 @@ class Viewer:
         opened = self._open(run)
         if case not in opened.record.cases:
             raise HTTPException(404, "the run has no such case")
-        answers = CaseAnswers(run.path, opened.record.cases[case])
+        answers = CaseAnswers(run.path, case, opened.record.cases[case])
         if not 0 <= row < len(answers):
             raise HTTPException(404, "the case has no such image")
         import numpy as np
@@ -273,14 +274,16 @@ class Viewer:
         if not path.is_file() or path.is_symlink():
             raise HTTPException(404, "the file is missing")
         if name == REPORT:
-            return self._report_of(path)
+            return self._report_of(run.path)
         kind = KINDS.get(path.suffix)
-        saved = {"content-disposition": "attachment"} if kind is None else {}
-        return FileResponse(path, media_type=kind or "application/octet-stream", headers=saved)
+        own: dict[str, Any] = {"media_type": kind or "application/octet-stream"}
+        own["headers"] = {"content-disposition": "attachment"} if kind is None else {}
+        with checked(path, None if name == RECORD else recorded_hash(run.path, name)) as content:
+            return FileResponse(content, **own) if isinstance(content, Path) else Response(content, **own)
 
-    def _report_of(self, path: Path) -> Response:
+    def _report_of(self, run: Path) -> Response:
         headers = {"content-security-policy": REPORT_POLICY}
-        return FileResponse(path, media_type="text/html; charset=utf-8", headers=headers)
+        return HTMLResponse(read_recorded(run, REPORT), headers=headers)
 
     @_answers
     def compare(self, request: Request) -> Response:

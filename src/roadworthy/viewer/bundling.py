@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roadworthy.core.checked import checked
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.files import inside
-from roadworthy.core.record import RECORD
+from roadworthy.core.record import RECORD, recorded_hash
 from roadworthy.engine.folder import writing
 from roadworthy.engine.progress import terminal_progress
 from roadworthy.viewer.contexts import REPORT, run_context
@@ -46,7 +47,7 @@ def write_bundle(folder: Path, out: Path) -> Written:
         runs = sort_runs(RunIndex(folder).runs().values(), "created", ascending=False)
         opened, headlines, entries = OpenedRuns(), Headlines(), []
         for name in ("style.css", "viewer.css", "bundle.js", "icon.svg"):
-            _copy(STATIC[name][0], out / "static" / name)
+            _write(out / "static" / name, STATIC[name][0].read_text(encoding="utf-8"))
         with terminal_progress("writing pages", len(runs)) as advance:
             for run in runs:
                 status = _write_run(run, opened, out)
@@ -104,9 +105,9 @@ def _write_whole(run: Located, opened: OpenedRun, home: Path, links: BundleLinks
     tables = [(name, about) for name, about in context["tables"] if _write_table(run, opened, name, home, links)]
     there = [name for name in (*COPIED, *(f"tables/{name}.csv" for name, _ in tables)) if name in opened.record.files]
     for name in (RECORD, *there):
-        _copy(inside(run.path, name), home / "files" / name)
+        _copy(run.path, name, home / "files" / name)
     if context["has_report"]:
-        _copy(inside(run.path, REPORT), home / REPORT)
+        _copy(run.path, REPORT, home / REPORT)
     files = [(name, sha) for name, sha in context["files"] if name in (RECORD, *there)]
     more = 1 + len(opened.record.files) - len(files)
     page = render(
@@ -144,6 +145,11 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(run: Path, name: str, target: Path) -> None:
+    """Copy a file of a run, as it was written."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target, follow_symlinks=False)
+    with checked(inside(run, name), None if name == RECORD else recorded_hash(run, name)) as content:
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copyfile(content, target, follow_symlinks=False)

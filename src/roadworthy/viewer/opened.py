@@ -20,7 +20,7 @@ from roadworthy.protocols.declared import declared_tables
 from roadworthy.stored_evidence import stored_parts
 from roadworthy.verdict.failures import failure_lines
 from roadworthy.viewer.answers import RowImages, row_images
-from roadworthy.viewer.summaries import read_verdict
+from roadworthy.viewer.summaries import VERDICT, read_verdict
 from roadworthy.viewer.tables import StoredTable
 
 KEPT = 16
@@ -37,7 +37,7 @@ class OpenedRun:
     @cached_property
     def verdict(self) -> dict[str, Any]:
         """What verdict.json says."""
-        return read_verdict(self.path) or {"status": "none", "criteria": []}
+        return read_verdict(self.path, self.record.files.get(VERDICT)) or {"status": "none", "criteria": []}
 
     @cached_property
     def failures(self) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.core.files import inside
-from roadworthy.core.manifests import RECEIPT, counted_parts, is_committed
+from roadworthy.core.manifests import RECEIPT, counted_parts, is_committed, named_parts, read_receipt
 from roadworthy.core.parquet import UnreadableParquet, parquet_table
 from roadworthy.engine.announcing import AnnouncedCase, AnnouncedPlan, read_plan
 from roadworthy.report.words import plural
@@ -190,8 +190,10 @@ def _accuracy(home: Path, parts: list[str]) -> float | None:
     """The share of right answers in stored parts; None where the system answers no classes, or they cannot be read."""
     right, count = 0, 0
     try:
+        named = named_parts(home)
         for name in parts:
-            table = parquet_table(home / name, ["label", "prediction"])
+            sha = read_receipt(home / name) or named.get(name)
+            table = parquet_table(home / name, ["label", "prediction"], sha=sha)
             if "prediction" not in table.column_names:
                 return None
             right += int(np.sum(table["label"].to_numpy() == table["prediction"].to_numpy()))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from roadworthy.core.checked import read_checked
 from roadworthy.core.errors import InputError, first_line
 from roadworthy.core.record import FIRST_SCHEMA, RECORD, SCHEMA, RunRecord, read_record
 from roadworthy.verdict.failures import failed_parts
@@ -23,6 +24,7 @@ LARGEST = 512 * 2**20
 
 _CASES, _PROTOCOLS, _FILES = b'\n "cases": {', b'\n "protocols": {', b'\n "files": {'
 _FINISHED = re.compile(rb'\n "finished": ("(?:[^"\\\n]|\\.)*")')
+_VERDICT = re.compile(rb'"verdict\.json": *"([0-9a-f]{64})"')
 _SECOND_LEVEL = re.compile(rb'\n  ("(?:[^"\\\n]|\\.)*"): \{')
 
 
@@ -90,7 +92,8 @@ def _of_head(run: Path, name: str) -> Summary:
     }
     if not own["finished"]:
         return Summary(name, STOPPED, **own, problem="it did not come to its end: run the same command again to go on")
-    return _judged(run, Summary(name, NO_CRITERIA, **own))
+    of_verdict = _VERDICT.search(content, max(content.rfind(_FILES), 0))
+    return _judged(run, Summary(name, NO_CRITERIA, **own), of_verdict[1].decode() if of_verdict else None)
 
 
 def of_record(run: Path, name: str, record: RunRecord) -> Summary:
@@ -107,12 +110,12 @@ def of_record(run: Path, name: str, record: RunRecord) -> Summary:
         images=sum(source.data.images for source in record.sources.values()),
         failed=len(failed_parts(record)),
     )
-    return _judged(run, summary)
+    return _judged(run, summary, record.files.get(VERDICT))
 
 
-def _judged(run: Path, summary: Summary) -> Summary:
-    """With what verdict.json says."""
-    verdict = read_verdict(run)
+def _judged(run: Path, summary: Summary, sha: str | None) -> Summary:
+    """With what verdict.json says, whose SHA-256 run.json has."""
+    verdict = read_verdict(run, sha)
     if verdict is None:
         return _with(summary, problem=f"{VERDICT} is missing")
     criteria = verdict["criteria"]
@@ -130,13 +133,16 @@ def _with(summary: Summary, **changes: Any) -> Summary:
     return Summary(**{**vars(summary), **changes})
 
 
-def read_verdict(run: Path) -> dict[str, Any] | None:
-    """What verdict.json of a run says; None where there is none, an `InputError` where it is damaged."""
+def read_verdict(run: Path, sha: str | None) -> dict[str, Any] | None:
+    """What verdict.json of a run says; None where there is none, an `InputError` where it is damaged.
+
+    `sha` is the SHA-256 that run.json has of it.
+    """
     path = run / VERDICT
     if not path.is_file():
         return None
     try:
-        verdict = from_json(path.read_bytes())
+        verdict = from_json(read_checked(path, sha))
         if not isinstance(verdict["status"], str) or not isinstance(verdict["criteria"], list):
             raise ValueError("it has no status or no criteria")
     except (OSError, ValueError, LookupError, TypeError) as error:

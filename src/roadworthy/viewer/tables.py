@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import inside
 from roadworthy.core.parquet import UnreadableParquet, parquet_blocks, parquet_schema
+from roadworthy.core.record import recorded_hash
 
 CHOICES = 60
 """Values of a column that a filter offers, at most."""
@@ -56,8 +57,9 @@ class StoredTable:
         self.name, self._path = name, inside(run, "tables", f"{name}.parquet")
         if not self._path.is_file():
             raise InputError(f"the run has no table {name!r}")
+        self._sha = recorded_hash(run, f"tables/{name}.parquet")
         with self._reading():
-            schema = parquet_schema(self._path)
+            schema = parquet_schema(self._path, self._sha)
         self.columns = tuple(schema.names)
         self.numeric = frozenset(field.name for field in schema if _is_number(field.type))
 
@@ -145,7 +147,7 @@ class StoredTable:
 
     def _blocks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._reading():
-            yield from parquet_blocks(self._path, columns)
+            yield from parquet_blocks(self._path, columns, sha=self._sha)
 
 
 class _Reading:

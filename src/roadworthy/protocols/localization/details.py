@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.manifests import read_part
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
@@ -88,7 +89,7 @@ def _search_result(recipe: str, artifact: Callable[[str], Path]) -> dict[str, An
         home = artifact(recipe)
     except ModelError:
         return {"best": {}, "trials": []}
-    result: dict[str, Any] = json.loads((home / search.RESULT).read_text(encoding="utf-8"))
+    result: dict[str, Any] = json.loads(read_part(home, recipe, search.RESULT))
     return result
 
 
