@@ -255,7 +255,7 @@ def measure() -> Rates:
 
     from chain import SIZE, session
     from roadworthy.core.hashing import digest_file
-    from roadworthy.core.manifests import counted_parts, drop_damaged
+    from roadworthy.core.manifests import counted_parts, drop_damaged, own_node
     from roadworthy.core.random import Streams
     from roadworthy.core.types import Batch
     from roadworthy.engine.readouts import part_path, write_part
@@ -282,7 +282,7 @@ def measure() -> Rates:
         part_seconds = (time.perf_counter() - started) / parts
         size = sum(part_path(home, chunk).stat().st_size for chunk in range(parts))
         hashing = _seconds(lambda: [digest_file(part_path(home, chunk)) for chunk in range(parts)])
-        resume = _seconds(lambda: (drop_damaged(home, ""), counted_parts(home)), 1)
+        resume = _seconds(lambda: (drop_damaged(home, own_node(home)), counted_parts(home)), 1)
     return Rates(
         shifts=CHUNK * len(shifts) / sum(shift_seconds),
         inference=64 / inference,

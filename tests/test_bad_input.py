@@ -30,6 +30,7 @@ import yaml
 from PIL import Image
 
 from commands import call_main, check_sentence, snapshot, without_progress
+from roadworthy.core.hashing import sealed, unsealed
 from samples import CRITERIA, MANIFEST, PREDICTIONS, arrays, fill, network, picture, squares, study
 
 Make = Callable[[Path], object]
@@ -271,13 +272,13 @@ def poisoned(value: float) -> Callable[[onnx.ModelProto], None]:
 
 
 def edit_record(change: Callable[[dict[str, Any]], object]) -> Make:
-    """Tamper with run.json."""
+    """Tamper with run.json, and make its seal anew."""
 
     def make(folder: Path) -> None:
         path = folder / "run" / "run.json"
-        record = json.loads(path.read_text())
+        record = unsealed(path.read_text())
         change(record)
-        path.write_text(json.dumps(record))
+        path.write_text(json.dumps(sealed(record)))
 
     return make
 
