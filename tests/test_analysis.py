@@ -154,7 +154,7 @@ def test_models_are_compared_by_one_value_per_repeat(tables: dict[str, pd.DataFr
     assert omnibus["p"].item() == pytest.approx(pair["p"]), "of two models the analysis of variance is the same test"
     assert (
         by_repeat(tables, "classification", "model*shift")["notes"]
-        .str.contains("pairs that differ in model alone: 10 ")
+        .str.contains("pairs that differ in model alone: 10, ")
         .all()
     )
 

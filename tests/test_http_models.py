@@ -262,7 +262,7 @@ def test_a_whole_answer_that_is_none_fails_at_once(server: ModelServer, path: st
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_a_request_without_an_answer_is_repeated(server: ModelServer, fault: str) -> None:
-    model = opened(server, timeout=0.15, retries=3)
+    model = opened(server, timeout=0.3, retries=3)
     server.forget()
     server.fault = lambda number: fault if number < 3 else ""
     expected = rows_of(some_images().images).astype(np.float32)

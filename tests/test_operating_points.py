@@ -544,7 +544,7 @@ def test_a_monitor_that_learns_from_held_out_images_is_shown_them(tmp_path: Path
 
 
 def test_shifts_of_both_sides_need_a_foreign_set(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="shifts of both sides need a foreign set"):
+    with pytest.raises(InputError, match="shifts of both sides need pictures from elsewhere"):
         run(tmp_path, "run", n=14, outliers={"grey": "uniform_noise"}, protocols={"operating_points": {}})
 
 

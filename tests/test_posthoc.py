@@ -439,3 +439,19 @@ def test_the_family_wise_error_holds():
     allowed = 0.05 * runs + 2.6 * math.sqrt(0.05 * 0.95 * runs)
     assert tukey <= allowed
     assert robust <= allowed
+
+
+def test_a_difference_against_its_means_and_pairs_without_a_test_are_said():
+    """A level whose value is missing in the repeats where the other one is high: the pair is of the repeats of both."""
+    values = {"a": [0.50, 0.52, 0.51, np.nan, np.nan], "b": [0.49, 0.50, 0.495, 0.9, 0.92]}
+    frame = pd.DataFrame([(m, r, y) for m, own in values.items() for r, y in enumerate(own)], columns=["m", "run", "y"])
+    compared = repeated_posthoc(frame, "y", ["m"], ["m"], "run")
+    assert compared.pairs["difference"].item() > 0
+    assert compared.pairs["significant"].item()
+    assert compared.means["mean"].is_monotonic_increasing
+    assert compared.means["letters"].tolist() == ["a", "a"]
+    assert "the other way round than their means" in " ".join(compared.notes)
+    steady = pd.DataFrame([(m, r, y) for m, y in (("a", 0.9), ("c", 0.7)) for r in range(3)], columns=["m", "run", "y"])
+    untested = repeated_posthoc(steady, "y", ["m"], ["m"], "run")
+    assert untested.means["letters"].tolist() == ["a", "a"]
+    assert untested.notes == ("1 of 1 pairs have no test, and share a letter for want of one",)

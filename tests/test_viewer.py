@@ -420,6 +420,7 @@ def test_the_earlier_run_is_the_baseline_wherever_it_stands(runs: Path, tmp_path
         shutil.copytree(runs / "signs" / "v1", tmp_path / name)
         record = tmp_path / name / "run.json"
         record.write_text(re.sub(r'"created": "[^"]*"', f'"created": "{created}"', record.read_text(), count=1))
+        record_anew(tmp_path / name)
     own, earlier, later = client_of(tmp_path), run_id("b"), run_id("a")
     for pair in ((earlier, later), (later, earlier)):
         assert "a against b" in own.get(f"/compare?run={pair[0]}&run={pair[1]}").text
@@ -432,6 +433,7 @@ def test_a_run_that_is_judged_without_criteria_has_a_headline(runs: Path, tmp_pa
     shutil.copytree(runs / "signs" / "v1", tmp_path / "approval")
     verdict = {"status": "inconclusive", "questions": [], "criteria": []}
     (tmp_path / "approval" / "verdict.json").write_text(json.dumps(verdict))
+    record_anew(tmp_path / "approval")
     summary = summarise(tmp_path / "approval", "approval")
     assert (summary.status, summary.headline) == ("inconclusive", "")
     assert Headlines().of(tmp_path / "approval", summary).startswith("Accuracy ")

@@ -159,8 +159,8 @@ def repeated_posthoc(
 
     `relation(cell, other)` says how a pair is tested: `PAIRED` where both have something of a repeat in common (the
     network, the draw of the disturbance), `WELCH` where they share nothing; any other text is the reason why there is
-    no test. A level counts in the units that have all its cells; one with fewer than two such units is left out with a
-    note. `pairs` adds `df`, `test` and `reason`.
+    no test: the pair shares a letter, and `notes` count it. A level counts in the units that have all its cells;
+    one with fewer than two such units is left out with a note. `pairs` adds `df`, `test` and `reason`.
 
     >>> data = pd.DataFrame({"run": [1, 2, 3] * 2, "model": list("aaabbb"), "y": [1, 2, 3, 2, 4, 4]})
     >>> pairs = repeated_posthoc(data, "y", ["model"], ["model"], "run").pairs
@@ -208,8 +208,16 @@ def repeated_posthoc(
     pairs |= {"df": np.where(tested, df, np.nan), "test": np.where(tested, tests, ""), "reason": reasons}
     mean = np.nanmean(values, axis=0)
     widths = -stdtrit(counts - 1, (1 - confidence) / 2) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(counts)
+    if not tested.all():
+        notes.append(f"{int((~tested).sum())} of {len(p)} pairs have no test, and share a letter for want of one")
+    against = significant & (difference * (mean[first] - mean[second]) < 0)
+    if against.any():
+        notes.append(
+            f"{int(against.sum())} of {len(p)} pairs differ, in the {unit}s that both have, the other way round than "
+            f"their means, which count further {unit}s: they share a letter, `pairs` says how they differ"
+        )
     apart = np.zeros((len(keep), len(keep)), dtype=bool)
-    apart[first, second] = apart[second, first] = significant
+    apart[first, second] = apart[second, first] = significant & ~against
     rows = _mean_columns(cells, term, counts, mean + design.centre, widths, apart)
     return Comparison(pd.DataFrame(rows), pd.DataFrame(pairs), f"by {unit}", confidence, tuple(notes))
 
