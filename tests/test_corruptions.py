@@ -804,7 +804,22 @@ def test_a_pinned_suite_never_means_other_pixels() -> None:
             rw.evaluate("m.onnx", "builtin:signs", suite=earlier, out="unused")
 
 
-@pytest.mark.parametrize("name", ["c_fog", "c_elastic_transform", "c_pixelate", "c_snow", "c_spatter"])
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_defocus_does_something_at_every_size(level: int) -> None:
+    """Small discs that were interpolated by radius lost their rim: 28 pixels at severity 4, 48 at 2 were unchanged."""
+    changes = {}
+    for side in (20, 24, 28, 30, 31, 32, 36, 44, 48, 56, 62, 64, 70):
+        image = np.random.default_rng(side).integers(0, 256, (1, side, side, 3), np.uint8)
+        blurred = make_shift("c_defocus_blur", level)(Batch(("a",), image, np.zeros(1, int)), Streams(0, "x")).images
+        changes[side] = float(np.abs(blurred.astype(int) - image).mean())
+    assert min(changes.values()) > 2, changes
+    for side, smaller in ((32, 31), (64, 62)):
+        assert changes[smaller] == pytest.approx(changes[side], rel=0.15), "no step at the published sizes"
+
+
+@pytest.mark.parametrize(
+    "name", ["c_fog", "c_elastic_transform", "c_pixelate", "c_snow", "c_spatter", "c_defocus_blur"]
+)
 def test_the_earlier_pixels_have_another_hash(name: str) -> None:
     for level in range(1, 6):
         now = make_shift(name, level).stimulus("data", seed=0)

@@ -15,7 +15,7 @@ from roadworthy.core.random import random_bytes
 from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Images
 from roadworthy.shifts.base import Paint, gaussian
-from roadworthy.shifts.corruptions.base import Corruption, Triple, severities
+from roadworthy.shifts.corruptions.base import SIDES, Corruption, Triple, beyond, severities
 
 STEEPEST_MOTION = 45.0
 """Largest angle of motion blur with the horizontal, in degrees, either way, uniform."""
@@ -25,7 +25,13 @@ LONGEST_TRAIL = 4.0
 
 @registered(SHIFTS, "c_defocus_blur")
 class DefocusBlur(Corruption):
-    """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
+    """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels.
+
+    Discs of about a pixel are not interpolated by their radius, since one of less than a pixel with a hard rim does
+    nothing: between 32 and 64 pixels the weights of both discs are mixed, below 32 those of the first and the image.
+    """
+
+    code_version: ClassVar[int] = 2
 
     radius: Triple = severities(
         (0.3, 0.4, 0.5, 1, 1.5), (0.5, 1, 1.5, 2.5, 3), (3, 4, 6, 8, 10), within=(0, 64), pixels=True
@@ -35,7 +41,20 @@ class DefocusBlur(Corruption):
     )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
+        side = min(height, width)
         kernel = disc(*self.sized(height, width))
+        if side < SIDES[1]:
+            small, middle = (disc(*at) for at in zip(self.radius[:2], self.softness[:2], strict=True))
+            reach = max(len(small), len(middle)) // 2
+            rims = [reach - len(own) // 2 for own in (small, middle)]
+            small, middle = (
+                cv2.copyMakeBorder(own, rim, rim, rim, rim, cv2.BORDER_CONSTANT, value=0)
+                for own, rim in zip((small, middle), rims, strict=True)
+            )
+            untouched = np.zeros_like(small)
+            untouched[reach, reach] = 1
+            towards, share = math.log(max(side, SIDES[0]) / SIDES[0]) / math.log(SIDES[1] / SIDES[0]), beyond(side)
+            kernel = share * ((1 - towards) * small + towards * middle) + (1 - share) * untouched
         return lambda image, target, rng: cv2.filter2D(image, cv2.CV_8U, kernel, dst=target)
 
 
