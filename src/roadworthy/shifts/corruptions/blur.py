@@ -44,12 +44,12 @@ class DefocusBlur(Corruption):
         side = min(height, width)
         kernel = disc(*self.sized(height, width))
         if side < SIDES[1]:
-            small, middle = (disc(*at) for at in zip(self.radius[:2], self.softness[:2], strict=True))
-            reach = max(len(small), len(middle)) // 2
-            rims = [reach - len(own) // 2 for own in (small, middle)]
+            discs = [disc(*at) for at in zip(self.radius[:2], self.softness[:2], strict=True)]
+            reach = max(len(own) // 2 for own in discs)
+            rims = [reach - len(own) // 2 for own in discs]
             small, middle = (
-                cv2.copyMakeBorder(own, rim, rim, rim, rim, cv2.BORDER_CONSTANT, value=0)
-                for own, rim in zip((small, middle), rims, strict=True)
+                np.asarray(cv2.copyMakeBorder(own, rim, rim, rim, rim, cv2.BORDER_CONSTANT, value=0), np.float32)
+                for own, rim in zip(discs, rims, strict=True)
             )
             untouched = np.zeros_like(small)
             untouched[reach, reach] = 1
