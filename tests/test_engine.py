@@ -251,7 +251,10 @@ def test_validation_images_that_are_trained_on_are_not_called_test_images(tmp_pa
     validation["images"][5] = train["images"][9]
     np.savez(paths["validation"], **validation)
     data = {"test": {"builtin": "signs", "n": 70}, **{role: str(path) for role, path in paths.items()}}
-    with pytest.warns(UserWarning, match="1 of 140 held-out images of validation are training images too, such as 5"):
+    with pytest.warns(
+        UserWarning,
+        match="1 of 140 images of validation data validation are images of training data train too, such as 5",
+    ):
         opened = run(tmp_path, "run", data=data, protocols=FOG)
     noted = opened.record.first.data
     assert (noted.seen, noted.validation_seen) == ([], ["5"])

@@ -259,12 +259,24 @@ def image_set(first: int, number: int) -> Any:
 
 
 def test_validation_images_that_are_trained_on_are_refused_or_warned_of() -> None:
-    with pytest.raises(InputError, match=r"2 of 100 held-out images of .* are training images too"):
-        Guard.make(ToyModel(), "msp", image_set(0, 52), image_set(50, 100))
-    with pytest.warns(UserWarning, match=r"1 of 100 held-out images of .* are training images too"):
-        Guard.make(ToyModel(), "msp", image_set(0, 51), image_set(50, 100))
-    with pytest.raises(InputError, match="all images of"):
+    with pytest.raises(
+        InputError, match="2 of 100 images of validation data data are images of training data data too"
+    ):
+        Guard.make(ToyModel(), "msp", image_set(0, 152), image_set(150, 100))
+    with pytest.warns(
+        UserWarning, match="1 of 100 images of validation data data are images of training data data too"
+    ):
+        Guard.make(ToyModel(), "msp", image_set(0, 151), image_set(150, 100))
+    with pytest.raises(InputError, match="100 of 100 images of validation data data .*: name other images"):
         Guard.make(ToyModel(), "msp", image_set(0, 120), image_set(10, 100))
+
+
+def test_copies_among_validation_images_are_one_object_of_a_guard() -> None:
+    batch = image_set(150, 30).batch([*range(30)] * 3)
+    copied = rw.open_dataset((batch.images, batch.labels, list("abcd")))
+    with pytest.warns(UserWarning, match="60 of 90 images"):
+        guard = Guard.make(ToyModel(), "msp", None, copied, IdRule("conformal", rejected=0.2))
+    assert guard.threshold.objects == 30
 
 
 def test_a_guard_halves_the_objects_for_a_monitor_that_learns_from_them() -> None:

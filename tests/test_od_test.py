@@ -446,7 +446,7 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
     [
         ({"monitors": ["odin"]}, "monitor odin needs gradients, which model .* supply a torch model"),
         ({"monitors": ["mc_dropout"]}, "needs samples"),
-        ({"source": ONE_CLASS, "train": ONE_CLASS}, "the same images"),
+        ({"source": ONE_CLASS, "train": ONE_CLASS}, "name other images for one of the two"),
         ({"source": ONE_KIND, "train": None}, "one class only"),
         ({"train": ONE_KIND}, "source source holds images of one class only"),
         ({"monitors": [Nameless()]}, "the name '' of a monitor is empty"),
@@ -456,8 +456,14 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
             "raising stage=recipe cannot be planned: ValueError: no luck; or leave",
         ),
         ({"monitors": [Brightness]}, "a monitor is a name or a Monitor, not ABCMeta"),
-        ({"outliers": OUTLIERS | {"signs": SIGNS}}, "outliers signs and source source share 140 of 140 images"),
-        ({"outliers": OUTLIERS | {"seen": TRAIN}}, "outliers seen and source source share"),
+        (
+            {"outliers": OUTLIERS | {"signs": SIGNS}},
+            "140 of 140 images of outliers signs are images of test data data of source source too",
+        ),
+        (
+            {"outliers": OUTLIERS | {"seen": TRAIN}},
+            "images of outliers seen are images of training data train of source source too",
+        ),
         ({"outliers": OUTLIERS | {"again": OUTLIERS["scenery"]}}, "outliers again and outliers scenery share 20 of 20"),
         ({"outliers": OUTLIERS | {"again": "uniform_noise"}}, "uniform and again are the same images"),
         ({"outliers": {"uniform": "uniform_noise"}}, "meets 1 sets of outliers"),
@@ -999,7 +1005,7 @@ def test_a_source_that_shared_classes_leave_empty_gives_no_value_and_a_reason() 
 
 
 def test_held_out_images_that_are_trained_on_are_counted(onnx: Path, tmp_path: Path) -> None:
-    held, train = (open_dataset({**spec, "size": 32}) for spec in (SIGNS, TRAIN))
+    held, train = (open_dataset({**spec, "n": 140, "size": 32}) for spec in (SIGNS, TRAIN))
     signs, others = (data.batch(range(len(data))) for data in (held, train))
     given = open_dataset((signs.images, signs.labels, EVERY_SIGN), name="signs")
 
@@ -1007,10 +1013,10 @@ def test_held_out_images_that_are_trained_on_are_counted(onnx: Path, tmp_path: P
         images, labels = np.concatenate([others.images, signs.images[rows]]), [*others.labels, *signs.labels[rows]]
         return run(onnx, tmp_path / "run", Brightness(), source=given, train=(images, np.array(labels), EVERY_SIGN))
 
-    with pytest.raises(InputError, match=f"2 of 140 held-out images .* too, such as {given.ids[5]}: take them out"):
+    with pytest.raises(InputError, match=f"2 of 140 images of test data .* too, such as {given.ids[5]}: take them out"):
         trained_on(slice(5, 7))
     assert not (tmp_path / "run").exists()
-    with pytest.warns(UserWarning, match=f"1 of 140 held-out images .* too, such as {given.ids[5]}: take them out"):
+    with pytest.warns(UserWarning, match=f"1 of 140 images of test data .* too, such as {given.ids[5]}: take them out"):
         found = trained_on(slice(5, 6))
     assert found.record.sources["source"].data.seen == [given.ids[5]]
 

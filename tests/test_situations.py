@@ -338,9 +338,12 @@ def test_settings_that_match_nothing_are_refused_before_anything_runs(
     [
         (
             {"recorded": {"night": {"builtin": "signs", "n": 140}}},
-            "recorded set night shares 140 of 140 images with test",
+            "140 of 140 images of recorded set night are images of test data signs too",
         ),
-        ({"train": {"builtin": "signs", "n": 140, "seed": 9}}, "all images of night, which are held out, are training"),
+        (
+            {"train": {"builtin": "signs", "n": 140, "seed": 9}},
+            "images of recorded set night are images of training data",
+        ),
         ({"recorded": {"night": {"builtin": "scenery", "n": 14}}}, "unknown class in data set night"),
         ({"recorded": {"fog": RECORDED["night"]}}, "unknown situation 'night'|has the name of a shift"),
         ({"recorded": {"none": RECORDED["night"]}}, "'none' is not a valid name for a recorded set"),

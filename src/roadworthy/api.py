@@ -22,6 +22,7 @@ from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import Curation as Curation
 from roadworthy.data.curation import curate, read_settings
+from roadworthy.data.leaks import counted_once
 from roadworthy.deploying import export_monitor as export_monitor
 from roadworthy.deploying import monitor_decisions as monitor_decisions
 from roadworthy.engine.cleaning import Cleaning
@@ -342,7 +343,7 @@ def check(
     dataset = open_dataset(
         data, base=base, classes=classes, size=wanted, fallback_size=fallback, on_bad_image=on_bad_image, seed=seed
     )
-    return check_model(build, dataset, sample=sample, seed=seed)
+    return check_model(build, counted_once(dataset), sample=sample, seed=seed)
 
 
 def choose_monitor(run: str | os.PathLike[str], *, source: str | None = None) -> str:

@@ -14,9 +14,8 @@ from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.fetching import fetch_named
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers, fits_validation
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
-from roadworthy.data.base import contents
 from roadworthy.data.folder import level_hint
-from roadworthy.data.leaks import count_known, identities, trained_on
+from roadworthy.data.leaks import check_apart, counted_once, identities, shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, in_random_order
 from roadworthy.engine.monitor_systems import PlannedTraining
@@ -92,21 +91,17 @@ class OpeningSource:
         inputs = [model.input_size for model in opened.values() if model.input_size]
         roles = self._data(max(inputs, default=None))
         data = roles["test"]
-        if not len(data):
-            raise InputError(f"data set {data.name} holds no image")
-        with self.progress("reading images", len(data)) as advance:
-            data.verify_all(advance)
         wanted = frozenset[str]().union(
             *(model.learns_from for model in opened.values()),
             *(protocol.learns_from(settings, self.monitors) for protocol, settings in asked),
         )
         for role in sorted(wanted - set(roles)):
             raise InputError(LEARNING[role])
-        seen = self._check_learning(roles)
+        self._check_learning(roles)
         recorded = self._recorded(data, any(protocol.shows_recorded for protocol, _ in asked))
-        seen |= self._check_recorded(recorded, roles)
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
         bench = self._without_models(roles, recorded, meets_outliers, opened.values())
+        seen = self._check_apart(roles, recorded, bench.foreign)
         fitting = {} if bench.fitting is None else {"validation": bench.fitting}
         learning = LearningData({**roles, **fitting}, partial(PlannedTraining, bench), bench.seed)
         opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
@@ -163,11 +158,9 @@ class OpeningSource:
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
         section, given, seed = self.section.data, self.given, self.study.seed
-        opened = partial(
-            open_dataset, classes=section.classes, base=self.base, on_bad_image=self.on_bad_image, seed=seed
-        )
+        opened = partial(self._read, classes=section.classes)
         test_spec = section.test if given.test is None else given.test
-        test = opened(test_spec, size=self.section.size, fallback_size=fallback_size)
+        test = opened("images", test_spec, size=self.section.size, fallback_size=fallback_size)
         roles = {"test": test}
         if section.split is not None:
             parts = split_by_group(test, section.split, seed)
@@ -176,13 +169,22 @@ class OpeningSource:
         validation_spec = section.validation if given.validation is None else given.validation
         for role, spec in (("train", train_spec), ("validation", validation_spec)):
             if spec is not None:
-                roles[role] = opened(spec, size=test.size)
+                roles[role] = opened(f"{role} images", spec, size=test.size)
         if section.mirror and "train" in roles:
             roles["train"] = Mirrored(roles["train"])
         return roles
 
-    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> dict[str, Sequence[str]]:
-        """Refuse training and validation data that do not fit the test data; by role, images that are trained on."""
+    def _read(self, what: str, spec: Any, **options: Any) -> OpenedDataset:
+        """A data set whose images were all read, with copies among them counted once."""
+        data = open_dataset(spec, base=self.base, on_bad_image=self.on_bad_image, seed=self.study.seed, **options)
+        if not len(data):
+            raise InputError(f"data set {data.name} holds no image")
+        with self.progress(f"reading {what}", len(data)) as advance:
+            data.verify_all(advance)
+        return counted_once(data)
+
+    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> None:
+        """Refuse training and validation data that do not fit the test data."""
         data = roles["test"]
         for role, learned in roles.items():
             what = "training" if role == "train" else role
@@ -190,13 +192,26 @@ class OpeningSource:
                 raise InputError(f"{what} data {learned.name} has other classes than test data {data.name}")
             if learned.channels != data.channels:
                 raise InputError(f"{what} data {learned.name} has other channels than test data {data.name}")
-            if role != "test" and learned.fingerprint() == data.fingerprint():
-                raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
-        if "train" not in roles or self.section.data.split is not None:
+
+    def _check_apart(
+        self,
+        roles: Mapping[str, OpenedDataset],
+        recorded: Mapping[str, OpenedDataset],
+        foreign: Mapping[str, Dataset],
+    ) -> dict[str, Sequence[str]]:
+        """Refuse sets of different roles that share images; the ids of held-out ones that are trained on, by set."""
+        of_source = f" of source {self.name}" if self.name else ""
+        called = {"train": "training data", "validation": "validation data", "test": "test data"}
+        check_apart(
+            *({f"{called[role]} {roles[role].name}{of_source}": roles[role]} for role in called if role in roles),
+            {f"recorded set {name}{of_source}": data for name, data in recorded.items()},
+            {f"outliers {name}": data for name, data in foreign.items()},
+        )
+        if "train" not in roles:
             return {}
-        known = set(contents(roles["train"]))
-        held_out = {role: roles[role] for role in ("test", "validation") if role in roles}
-        return {role: trained_on(data, contents(data), known) for role, data in held_out.items()}
+        known = set(identities(roles["train"]))
+        held_out = {**{role: data for role, data in roles.items() if role != "train"}, **recorded}
+        return {name: shared_ids(data, known) for name, data in held_out.items()}
 
     def _recorded(self, data: OpenedDataset, shown: bool) -> dict[str, OpenedDataset]:
         """Its recorded sets by name, read and checked, labelled by class name in the order of the test data."""
@@ -209,28 +224,11 @@ class OpeningSource:
                 f"sets: ask for one that does ({', '.join(able)}), or leave them out"
             )
         for name, spec in section.recorded.items():
-            settings: dict[str, Any] = {"size": data.size, "base": self.base, "seed": self.study.seed, "name": name}
-            opened = open_dataset(spec, on_bad_image=self.on_bad_image, **settings)
-            if not len(opened):
-                raise InputError(f"recorded set {name} holds no image")
+            opened = self._read(f"images of {name}", spec, size=data.size, name=name)
             if opened.channels != data.channels:
                 raise InputError(f"recorded set {name} has other channels than test data {data.name}")
-            with self.progress(f"reading images of {name}", len(opened)) as advance:
-                opened.verify_all(advance)
             recorded[name] = Relabelled(opened, data.class_names)
         return recorded
-
-    def _check_recorded(
-        self, recorded: Mapping[str, OpenedDataset], roles: Mapping[str, OpenedDataset]
-    ) -> dict[str, Sequence[str]]:
-        """Refuse recorded images that are test images too; the ids of those that are trained on, by set."""
-        if not recorded:
-            return {}
-        known = set(identities(roles["test"]))
-        for name, data in recorded.items():
-            count_known(data, known, f"recorded set {name}", f"test data {roles['test'].name}")
-        trained = set(identities(roles["train"])) if "train" in roles else set()
-        return {name: trained_on(data, identities(data), trained) for name, data in recorded.items()}
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""
@@ -275,7 +273,8 @@ class OpeningSource:
 
     def _open_outliers(self, name: str, spec: Any, size: tuple[int, int] | None = None) -> OpenedDataset:
         """A set outside, which needs no labels: a folder that holds nothing but images is one, too."""
-        return open_dataset(spec, size=size, base=self.base, seed=self.study.seed, name=name, unlabelled=True)
+        options: dict[str, Any] = {"base": self.base, "seed": self.study.seed, "name": name, "unlabelled": True}
+        return counted_once(open_dataset(spec, size=size, **options))
 
     def _check_namesake(self, spec: Any, data: OpenedDataset) -> None:
         """A set of outliers that bears a source's name is that source, which never meets it; other data is an error."""
@@ -283,8 +282,8 @@ class OpeningSource:
         if spec in (section.test, section.train, section.validation):
             return
         made = isinstance(spec, str) and spec in OUTLIERS
-        known = set(contents(data))
-        if made or known.isdisjoint(contents(self._open_outliers(self.name, spec))):
+        known = set(identities(data))
+        if made or known.isdisjoint(identities(self._open_outliers(self.name, spec))):
             raise InputError(
                 f"outliers {self.name} bear the name of source {self.name} but are other data: give them a name of "
                 f"their own, or leave them out there (exclude: [{self.name}])"

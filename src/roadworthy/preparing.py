@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.remote import absolute_location
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
-from roadworthy.data.base import contents, conversions
+from roadworthy.data.base import contents, image_notes
 from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
@@ -116,16 +116,18 @@ class Prepared:
         return [
             *([STAND_IN] if shown.intersection(stands_in) else []),
             *([division] if division else []),
-            *self.converted(source),
+            *self.image_notes(source),
         ]
 
-    def converted(self, source: str) -> list[str]:
-        """Which data besides the test data and recorded sets hold pictures that are converted, with their note."""
+    def image_notes(self, source: str) -> list[str]:
+        """Which data besides the test data and recorded sets hold pictures that are converted, or copies, with their
+        note.
+        """
         bench = self.sources[source]
         roles = {"training data": bench.train, "validation data": bench.validation}
         others = {**roles, **{f"outliers {name}": data for name, data in bench.foreign.items()}}
-        own = conversions(bench.data)
-        return [f"{what}: {note}" for what, data in others.items() for note in conversions(data) if note not in own]
+        own = image_notes(bench.data)
+        return [f"{what}: {note}" for what, data in others.items() for note in image_notes(data) if note not in own]
 
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
@@ -298,17 +300,17 @@ def prepare(
     prepared = _looked_at(prepared) if study.until_decided else prepared
     if not rehearse:
         return prepared
-    _warn_of_conversions(prepared)
+    _warn_of_images(prepared)
     return _rehearse_all(prepared, builders, accept_chance)
 
 
-def _warn_of_conversions(prepared: Prepared) -> None:
-    """Say which pictures are converted when they are read, before a model is asked about any."""
+def _warn_of_images(prepared: Prepared) -> None:
+    """Say which pictures are converted when they are read, and which are copies, before a model is asked about any."""
     for source, bench in prepared.sources.items():
         of_source = f" of {source}" if source else ""
         named = {"test data": bench.data, **{f"recorded set {name}": data for name, data in bench.recorded.items()}}
-        texts = [f"{what}: {note}" for what, data in named.items() for note in conversions(data)]
-        for text in (*texts, *prepared.converted(source)):
+        texts = [f"{what}: {note}" for what, data in named.items() for note in image_notes(data)]
+        for text in (*texts, *prepared.image_notes(source)):
             what, _, note = text.partition(": ")
             warnings.warn(f"{what}{of_source}: {note}", stacklevel=4)
 

@@ -28,6 +28,8 @@ from roadworthy.data.table import Indices, Table
 
 Size = tuple[int, int]
 Masks = NDArray[np.bool_]
+COPIES = "copies of earlier images, each counted in the object of the image that it equals: "
+"""How the note of a data set with copies begins (`leaks.counted_once`)."""
 NO_CLASS = "(no class)"
 """The class of images that are outside whatever they show, and come without labels."""
 
@@ -134,6 +136,10 @@ class OpenedDataset(Dataset):
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
         """A hash of the stored pixels of each row; decodes what was not decoded yet and names what cannot be."""
 
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """What tells the images of the rows apart: equal where the stored pixels are; nothing is decoded for it."""
+        return self.content(rows)
+
     def verify_all(self, progress: Progress | None = None) -> None:
         """Decode every image once and raise an `InputError` that names those that cannot be; later calls are free."""
         self.content(range(len(self)), progress)
@@ -192,9 +198,9 @@ def deliver(table: Table, index: Indices, images: Images, masks: Masks | None, s
     )
 
 
-def conversions(data: Dataset | None) -> list[str]:
-    """The note of a data set on pictures that are converted when they are read, if there are any."""
-    return [note for note in getattr(data, "notes", ()) if note.startswith(CONVERTED)]
+def image_notes(data: Dataset | None) -> list[str]:
+    """The notes of a data set on pictures that are converted when they are read, and on copies, if there are any."""
+    return [note for note in getattr(data, "notes", ()) if note.startswith((CONVERTED, COPIES))]
 
 
 def contents(data: Dataset) -> list[str]:

@@ -111,6 +111,7 @@ class FileDataset(OpenedDataset):
         listing = replace(listing.take(rows_taken), table=listing.table.limited(rows_taken))
         self._keep(listing)
         self._hashes: dict[str, str] = {}
+        self._checked: set[str] = set()
         self._fast: set[str] = set()
         rows = range(len(self._paths))
         if opening.on_bad_image == "skip":
@@ -155,10 +156,18 @@ class FileDataset(OpenedDataset):
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
         """SHA-256 of the bytes of each file (and its mask's); all are decoded once, and the bad named in an error."""
-        new = [row for row in rows if self.ids[row] not in self._hashes]
+        new = [row for row in rows if self.ids[row] not in self._checked]
         checked, problems = _attempt(self._check, new, progress)
         _raise(problems, len(new))
         self._remember([self.ids[row] for row in checked], checked.values())
+        return [self._hashes[self.ids[row]] for row in rows]
+
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """The hashes that `content` gives, of files that are read and not decoded."""
+        new = [row for row in rows if self.ids[row] not in self._hashes]
+        hashes, problems = _attempt(self._hash, new, None)
+        _raise(problems, len(new))
+        self._hashes.update((self.ids[row], content) for row, content in hashes.items())
         return [self._hashes[self.ids[row]] for row in rows]
 
     def _keep(self, listing: Listing) -> None:
@@ -198,6 +207,7 @@ class FileDataset(OpenedDataset):
     def _remember(self, ids: Iterable[str], checks: Iterable[_Check]) -> None:
         for name, check in zip(ids, checks, strict=True):
             self._hashes[name] = check.content
+            self._checked.add(name)
             if check.fast:
                 self._fast.add(name)
 
@@ -219,14 +229,19 @@ class FileDataset(OpenedDataset):
         """Read, hash and decode an image and its mask."""
         data = _content(self._paths[row])
         pixels, form = decode_noting(data, name=str(self._paths[row]))
-        content = hashlib.sha256(data).hexdigest()
-        if self._masks is not None:
-            content += hashlib.sha256(self._mask(row, pixels)[1]).hexdigest()
+        mask = None if self._masks is None else self._mask(row, pixels)[1]
         fast = decode_fast(data)
         same = fast is not None and np.array_equal(pixels, fast)
-        if self._windows is not None:
-            content += f" {self._windows[row].tolist()}"
-        return _Check(self._size(row, (pixels.shape[0], pixels.shape[1])), form, content, same)
+        return _Check(self._size(row, (pixels.shape[0], pixels.shape[1])), form, self._digest(row, data, mask), same)
+
+    def _hash(self, row: int) -> str:
+        """The hash of the bytes of an image and its mask."""
+        return self._digest(row, _content(self._paths[row]), None if self._masks is None else read(self._masks[row]))
+
+    def _digest(self, row: int, data: bytes, mask: bytes | None) -> str:
+        """The hash of a row whose image and mask have these bytes, with the part of the image that it is."""
+        content = hashlib.sha256(data).hexdigest() + ("" if mask is None else hashlib.sha256(mask).hexdigest())
+        return content if self._windows is None else f"{content} {self._windows[row].tolist()}"
 
     def _mask(self, row: int, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], bytes]:
         """The mask of a row, which must fit its pixels, and the bytes of its file."""

@@ -66,6 +66,10 @@ class Relabelled(OpenedDataset):
         """A hash of the stored pixels of each row: that of the data set below."""
         return self.data.content(rows, progress)
 
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """What tells its images apart in the data set below."""
+        return self.data.identity(rows)
+
     def resized(self, size: Size) -> Self:
         """The same images and labels, delivered at another size."""
         other = super().resized(size)

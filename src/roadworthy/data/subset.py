@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -57,6 +58,12 @@ class Subset(OpenedDataset):
         whole = self.dataset.fingerprint()
         return [f"{whole} {row}" for row in inner]
 
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """What tells its images apart in the data set below."""
+        if isinstance(self.dataset, OpenedDataset):
+            return self.dataset.identity(self._rows[row_index(rows, len(self))].tolist())
+        return self.content(rows)
+
     def resized(self, size: Size) -> Self:
         """The same rows, delivered at another size."""
         other = super().resized(size)
@@ -110,8 +117,17 @@ class Mirrored(OpenedDataset):
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
         """The hash of each original, marked where the row is its mirrored copy."""
+        return self._marked(rows, self.data.content(self._originals(rows), progress))
+
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """What tells the original apart, marked where the row is its mirrored copy."""
+        return self._marked(rows, self.data.identity(self._originals(rows)))
+
+    def _originals(self, rows: Sequence[int]) -> list[int]:
+        return [int(row) for row in row_index(rows, len(self)) % len(self.data)]
+
+    def _marked(self, rows: Sequence[int], originals: Sequence[str]) -> list[str]:
         index = row_index(rows, len(self))
-        originals = self.data.content((index % len(self.data)).tolist(), progress)
         marks = np.where(index >= len(self.data), MIRRORED, "").tolist()
         return [content + mark for content, mark in zip(originals, marks, strict=True)]
 
@@ -120,6 +136,20 @@ class Mirrored(OpenedDataset):
         other = super().resized(size)
         other.data = self.data.resized(other.size)
         return other
+
+
+class Regrouped(Subset):
+    """A data set with other groups (N,), one for each image, and a note more; all else stays."""
+
+    def __init__(self, data: Dataset, groups: Sequence[str], note: str) -> None:
+        super().__init__(data, range(len(data)))
+        self.table = replace(self.table, groups=tuple(groups))
+        self.notes = (*self.notes, note)
+
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        """Decode some images, in the order given."""
+        index = row_index(rows, len(self))
+        return replace(super().batch(index.tolist()), group=tuple(self.groups[row] for row in index))
 
 
 def rows_over_classes(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:

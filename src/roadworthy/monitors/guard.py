@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,9 @@ from roadworthy.core.manifests import MANIFEST, NO_NODE, check_whole, commit
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
+from roadworthy.data.base import OpenedDataset, image_notes
 from roadworthy.data.images import resize
-from roadworthy.data.leaks import identities, trained_on
+from roadworthy.data.leaks import check_apart, counted_once, identities
 from roadworthy.models import align, load_model
 from roadworthy.models.signals import PART, OnePass, Signals
 from roadworthy.monitors.base import Monitor
@@ -147,10 +149,12 @@ class Guard:
         """
         if not len(validation):
             raise InputError(f"a guard cannot be made from {validation.name}: it holds no images")
-        if train is not None and train.fingerprint() == validation.fingerprint():
-            raise InputError("the validation images are the training images: give images of other objects")
         if train is not None:
-            trained_on(validation, identities(validation), {*identities(train)})
+            check_apart({f"training data {train.name}": train}, {f"validation data {validation.name}": validation})
+        if isinstance(validation, OpenedDataset):
+            validation = counted_once(validation)
+            for note in image_notes(validation):
+                warnings.warn(f"validation data {validation.name}: {note}", stacklevel=2)
         settings = MONITORS.get(monitor)() if isinstance(monitor, str) else monitor
         opened = load_model(model)
         entry = dict(model) if isinstance(model, Mapping) else _entry_of(opened)

@@ -154,6 +154,10 @@ class BuiltinDataset(OpenedDataset):
         recipe = " ".join(map(str, self._key))
         return [recipe for _ in rows]
 
+    def identity(self, rows: Sequence[int]) -> list[str]:
+        """The recipe and the id of each row: one recipe draws the whole set."""
+        return [f"{recipe} {self.ids[row]}" for recipe, row in zip(self.content(rows), rows, strict=True)]
+
     def batch(self, rows: slice | Sequence[int]) -> Batch:
         """Some pictures, in the order given; a set of at most 2**24 pixels is drawn only once."""
         index = row_index(rows, len(self))

@@ -11,13 +11,12 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset
-from roadworthy.data.leaks import count_known, identities
+from roadworthy.data.leaks import identities, shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.protocols.localization.names import BOX, HULL, MASK, TEST
 from roadworthy.protocols.localization.settings import SetChoice, SetNote, Settings
 from roadworthy.protocols.pictures import evenly_spaced
-from roadworthy.protocols.served import source_words
 from roadworthy.shifts import Attack, chosen_shift
 
 LOOKED_AT = 16
@@ -56,7 +55,7 @@ def plan_sets(settings: Settings, bench: Bench) -> dict[str, PlannedSet]:
         except InputError as error:
             raise InputError(f"set {name}: {error}") from None
         if not sets[name].note.own_images:
-            leaked = count_known(sets[name].data, known, f"set {name}", f"images of {source_words(bench)}")
+            leaked = len(shared_ids(sets[name].data, known))
             sets[name] = replace(sets[name], note=sets[name].note.model_copy(update={"leaked": leaked}))
     return sets
 

@@ -12,7 +12,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.leaks import count_known, identities
+from roadworthy.data.leaks import identities, shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, object_rounds, rows_in_rounds
 from roadworthy.engine.monitor_systems import undisturbed
@@ -97,7 +97,7 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
     known = of_valid.union(identities(shown[TEST]), () if bench.train is None else identities(bench.train))
     leaked = 0
     if bench.validation is not None:
-        leaked = count_known(shown[TEST], of_valid, f"{source_words(bench)}: test data", "validation images")
+        leaked = len(shared_ids(shown[TEST], of_valid))
     chosen = settings.benchmarks if settings.benchmarks is not None else default_benchmarks(bench)
     benchmarks, skipped = {}, {}
     for name, choice in chosen.items():
@@ -221,7 +221,7 @@ def _foreign(
     A novel class has no label of the source, whatever it is called; a distributional shift must have them.
     """
     whole = bench.foreign[outliers]
-    leaked = count_known(whole, known, f"benchmark {name}: {outliers}", f"images of {source_words(bench)}")
+    leaked = len(shared_ids(whole, known))
     present = [whole.class_names[label] for label in np.unique(whole.labels)]
     unknown = [class_name for class_name in present if class_name not in test.class_names]
     if unknown and note.kind == DISTRIBUTIONAL_SHIFT:

@@ -17,7 +17,7 @@ from roadworthy.core.roles import Dataset, Model, Outliers
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.base import contents
+from roadworthy.data.leaks import identities
 from roadworthy.data.subset import Mirrored, rows_in_rounds
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
@@ -280,18 +280,17 @@ def _maker(name: str, bench: Bench) -> Outliers:
 
 
 def _check_apart(bench: Bench, names: Collection[str]) -> None:
-    """Refuse sets outside that share images with the source or with each other."""
-    own = [data for data in (bench.data, bench.train, bench.validation, bench.fitting) if data is not None]
-    known = {source_words(bench): {content for data in own for content in contents(data)}}
+    """Refuse sets outside that share images: monitors are calibrated with one and tested with another."""
+    known: dict[str, set[str]] = {}
     for name in (name for name in names if name in bench.foreign):
-        hashes = contents(bench.foreign[name])
+        images = identities(bench.foreign[name])
         for other, seen in known.items():
-            shared = sum(content in seen for content in hashes)
+            shared = sum(image in seen for image in images)
             if shared:
                 raise InputError(
-                    f"outliers {name} and {other} share {shared} of {len(hashes)} images: give another set"
+                    f"outliers {name} and outliers {other} share {shared} of {len(images)} images: give another set"
                 )
-        known[f"outliers {name}"] = set(hashes)
+        known[name] = set(images)
 
 
 def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDataset:
