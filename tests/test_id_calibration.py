@@ -267,7 +267,7 @@ def test_validation_images_that_are_trained_on_are_refused_or_warned_of() -> Non
         UserWarning, match="1 of 100 images of validation data data are images of training data data too"
     ):
         Guard.make(ToyModel(), "msp", image_set(0, 151), image_set(150, 100))
-    with pytest.raises(InputError, match="100 of 100 images of validation data data .*: name other images"):
+    with pytest.raises(InputError, match=r"100 of 100 images of validation data data .*: name other images"):
         Guard.make(ToyModel(), "msp", image_set(0, 120), image_set(10, 100))
 
 
