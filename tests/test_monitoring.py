@@ -694,19 +694,19 @@ def test_stored_scores_cannot_hold_those_of_an_attack(data: dict[str, Any], tmp_
 
 
 def test_benchmark_images_that_the_source_knows_are_refused_or_counted(data: dict[str, Any], tmp_path: Path) -> None:
-    with np.load(data["train"]) as train, np.load(data["purple"]) as purple:
-        known, images = train["images"], purple["images"].copy()
-        images[:40] = known[:40]
+    with np.load(data["train"]) as train, np.load(data["test"]) as test, np.load(data["purple"]) as purple:
+        images = purple["images"].copy()
+        images[:40] = train["images"][:40]
         leaking = patches(tmp_path / "leaking.npz", 90, 4, images=images)
         many = np.concatenate([images[40:], np.random.default_rng(9).integers(0, 255, (100, 8, 8, 3), dtype=np.uint8)])
-        many[0] = known[0]
+        many[0] = test["images"][0]
         few = patches(tmp_path / "few.npz", 150, 4, images=many)
     content = study(data, benchmarks={"x": {"kind": "novel_class", "outliers": "purple"}})
     content["monitors"] = {"msp": {}}
     options: dict[str, Any] = {"accept_chance": True, "rehearse": False, "progress": no_progress}
-    with pytest.raises(InputError, match="shares 40 of 90 images with images of the source"):
+    with pytest.raises(InputError, match="40 of 60 images of training data train are images of outliers purple too"):
         prepare(parse_study({**content, "outliers": {"purple": leaking}}, "study"), **options)
-    with pytest.warns(UserWarning, match="shares 1 of 150 images"):
+    with pytest.warns(UserWarning, match=r"1 of 1.. images of .* are images of outliers purple too"):
         prepared = prepare(parse_study({**content, "outliers": {"purple": few}}, "study"), **options)
     context = prepared.contexts["monitoring"][""]
     assert context.model_dump()["benchmarks"]["x"]["leaked"] == 1

@@ -204,7 +204,7 @@ def test_what_cannot_be_wrapped_is_refused_before_anything_is_written(
 def test_validation_data_that_is_the_test_data_is_refused(tmp_path: Path) -> None:
     tiny.save_onnx(tmp_path / "tiny.onnx")
     entry = {"temperature": str(tmp_path / "tiny.onnx")}
-    with pytest.raises(InputError, match="same images"):
+    with pytest.raises(InputError, match="60 of 60 images of test data signs are images of validation data signs too"):
         rw.run_study(study(tmp_path, {"t": entry}, validation={"builtin": "signs", "n": 60}), out=tmp_path / "run")
 
 
