@@ -370,7 +370,9 @@ def test_several_threads_may_check_at_once() -> None:
 
 
 def test_what_makes_no_guard_is_refused() -> None:
-    with pytest.raises(InputError, match="are the training images"):
+    with pytest.raises(
+        InputError, match="200 of 200 images of validation data data are images of training data data too"
+    ):
         Guard.make(ToyModel(), "msp", HELD_OUT, HELD_OUT)
     with pytest.raises(InputError, match="no threshold of its own"):
         Guard.make(ToyModel(), "msp", None, HELD_OUT, IdRule("own"))

@@ -765,7 +765,7 @@ def test_the_form_of_boxes_is_looked_for_inside_joint_and_wrapped_models() -> No
 
 
 def test_nothing_is_fitted_to_a_localizer_at_chance(tmp_path: Path) -> None:
-    for name, seed in (("test", 5), ("validation", 6)):
+    for name, seed in (("test", 5), ("validation", 7)):
         batch = squares(40, side=16, seed=seed)
         arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes}
         np.savez(tmp_path / f"{name}.npz", class_names=["left", "right"], **arrays)
@@ -869,7 +869,7 @@ def test_scaled_variance_reads_stored_rows_in_a_study(tmp_path: Path) -> None:
             probabilities = np.eye(2, dtype=np.float32)[batch.labels]
             return Prediction(probabilities, boxes=boxes, box_variance=np.ones_like(boxes))
 
-    for name, seed in (("test", 5), ("validation", 6)):
+    for name, seed in (("test", 5), ("validation", 7)):
         batch = squares(40, side=16, seed=seed)
         arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes}
         np.savez(tmp_path / f"{name}.npz", class_names=["left", "right"], **arrays)
