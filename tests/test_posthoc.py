@@ -314,6 +314,22 @@ def test_pairs_of_models_are_corrected_by_themselves():
     assert (pairs["p"][own] < together).any()
 
 
+def test_letters_follow_the_corrected_p_and_not_the_wider_joint_intervals():
+    """Holm asks less of the second difference than the first; the joint intervals ask of each what the first must."""
+    noise = np.array([-1.0, 0.0, 1.0, -0.5, 0.5])
+    values = {0: 0 * noise, 1: 4 + 0.1 * noise, 2: 1.05 + noise[::-1]}
+    frame = pd.DataFrame(
+        [(a, r, y) for a, own in values.items() for r, y in enumerate(own)], columns=["a", "repeat", "y"]
+    )
+    result = by_repeat_of(frame, "a")
+    pairs = result.pairs.set_index(["a", "b"])
+    assert pairs["significant"].all()
+    assert (pairs["p"] < 0.05).all()
+    assert pairs.loc[("0", "2"), "lo"] < 0 < pairs.loc[("0", "2"), "hi"]
+    assert result.means["letters"].tolist() == ["c", "a", "b"]
+    assert "1 of 3 pairs differ by Holm's method though their joint interval holds 0" in result.notes
+
+
 def test_few_repeats_say_what_they_can_find():
     rng = np.random.default_rng(3)
     frame = grid(3, 10).assign(y=rng.normal(size=30))
