@@ -342,7 +342,14 @@ def test_few_repeats_say_what_they_can_find():
     )
     (note,) = by_repeat_of(frame[frame["a"] < 2], "a", relation=lambda _one, _other: WELCH).notes
     assert note.startswith("pairs: 1, with ")
-    assert "normal" not in note
+    assert note.endswith("; a test that does not take values for normal has no p below .1"), (
+        "2 of the 20 ways to divide"
+    )
+    (note,) = by_repeat_of(frame, "a", relation=lambda *pair: WELCH if (0,) in pair else "paired t").notes
+    assert note.endswith("; a test that does not take values for normal has no p below .1"), "the least of all pairs"
+    fewer = frame[(frame["a"] > 0) | (frame["repeat"] > 0)]
+    (note, least) = by_repeat_of(fewer, "a", relation=lambda *pair: WELCH if (0,) in pair else "paired t").notes
+    assert least.endswith(" has no p below .1"), "two networks against three: 1 of 10 ways to divide"
 
 
 def test_what_has_no_test_by_repeat_says_why():
