@@ -18,6 +18,8 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import explain
 
 RECORD = "run.json"
+HISTORY = "verdicts.json"
+"""Every verdict that the run was given: see `verdict.history`."""
 SCHEMA = 2
 FIRST_SCHEMA = 1
 """The oldest schema that can be read; runs of an older one than the present are not written to."""
