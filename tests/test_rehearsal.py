@@ -209,8 +209,8 @@ def test_a_wrong_range_above_chance_is_said_everywhere(confused: tuple[Path, Pat
     assert text in str(warned[0].message)
     assert "Warning: net: with --range 0-255 accuracy is 1.000 instead of 0." in " ".join(said.split())
     report = (tmp_path / "run" / "report.html").read_text()
-    assert "The check before the run found something." in report
-    assert "instead of 0." in report
+    assert "Found by the check before the run." in report
+    assert "with <code>range=&#39;0-255&#39;</code> accuracy is 1.000 instead of 0." in report
     assert "Warning" not in call(*words, "--range", "0-255", "--out", tmp_path / "right")
     assert rw.open_run(tmp_path / "right").record.models["net"].found == []
 
