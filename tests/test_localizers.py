@@ -773,9 +773,10 @@ def test_a_localizer_that_is_fed_wrongly_is_told_before_a_run() -> None:
 
     settings = {"boxes": "corners pixels", "layout": "nchw", "version": "1"}
     data = dataset(squares(80))
-    (text,) = better_ways(CallableModel(localize, range="0-1", **settings), data)
+    wrong, right = (CallableModel(localize, range=range, **settings) for range in ("0-1", "0-255"))
+    (text,) = better_ways(wrong, data, rehearse(wrong, data))
     assert text.startswith("declare `range='0-255'`: IoU 1.00 instead of 0.")
-    assert better_ways(CallableModel(localize, range="0-255", **settings), data) == []
+    assert better_ways(right, data, rehearse(right, data)) == []
 
 
 def test_nothing_is_fitted_to_a_localizer_at_chance(tmp_path: Path) -> None:

@@ -493,11 +493,9 @@ def _rehearsed(model: Model, bench: Bench, stimulus: str) -> Rehearsal:
 
 
 def _better_ways(model: Model, bench: Bench, rehearsal: Rehearsal) -> list[str]:
-    """What would make a model better that goes on; one at chance was accepted as such, and the report says that."""
-    if rehearsal.is_chance:
-        return []
+    """What would make a model better that goes on."""
     clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
-    return better_ways(model, bench.data, stimulus=clean.key, batch=bench.batch)
+    return better_ways(model, bench.data, rehearsal, stimulus=clean.key, batch=bench.batch)
 
 
 def _unsteady(model: Model, rehearsal: Rehearsal) -> str:

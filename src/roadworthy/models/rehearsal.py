@@ -11,7 +11,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import BATCH, Dataset, Model, leaves
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.metrics import ChanceTest, compare_with_chance
-from roadworthy.models.alternatives import Factory, Finding
+from roadworthy.models.alternatives import Factory
 from roadworthy.models.base import Adapter
 from roadworthy.models.check import (
     MAX_TRIALS,
@@ -39,10 +39,13 @@ SCREENED = 32
 """The first of them, on which an alternative must be better for the others to be asked."""
 LEAST_WRONG = 10
 """Wrong answers without which no alternative can be better beyond doubt: 0.5^10 is the first below `SIGNIFICANCE`."""
+WELL_PLACED = 0.9
+"""A mean IoU from which on nothing is tried."""
 UNSETTLED = 0.05
 """The p below which a better alternative is named before a run though it is not beyond doubt."""
 SECONDS_FOR_PROBE = 10.0
 """Of a model whose user limits how fast it is asked."""
+ADVICE = "that is beyond doubt: give this setting (`check` says more), unless it is meant to be asked as it is"
 
 
 @dataclass(frozen=True)
@@ -144,36 +147,51 @@ def chance_error(model: Model, dataset: Dataset, rehearsal: Rehearsal, build: Fa
     return f"{text}{'' if findings is None else tried}: {CHANCE_ADVICE}"
 
 
-def better_ways(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> list[str]:
+def better_ways(
+    model: Model, dataset: Dataset, rehearsal: Rehearsal, *, stimulus: str = "", batch: int = BATCH
+) -> list[str]:
     """What other ranges, colour orders, layouts, class orders or forms of boxes do better, a sentence each.
 
     Each network inside the model is tried with `PROBED` images, one pass per alternative, most of which end after
-    `SCREENED` of them; none where so many answers are right that no alternative could be better beyond doubt. One whose
-    user lets it be asked too slowly is not tried, and that is said.
+    `SCREENED` of them. Nothing is asked where the rehearsal lets no alternative be better beyond doubt, nor of a model
+    at chance: it is refused, or was accepted as such. One whose user lets it be asked too slowly is not tried, and that
+    is said.
     """
-    shown = replace(draw_sample(dataset, slice(0, PROBED), 0), stimulus=stimulus)
+    images, result, boxes = min(PROBED, len(dataset)), rehearsal.result, rehearsal.boxes
+    of_classes = result is not None and (1 - result.right / result.images) * images >= LEAST_WRONG
+    of_boxes = boxes is not None and boxes.iou < WELL_PLACED
+    if rehearsal.is_chance or not (of_classes or of_boxes):
+        return []
+    shown = replace(draw_sample(dataset, slice(0, images), 0), stimulus=stimulus)
     networks = [leaf for leaf in {id(leaf): leaf for leaf in leaves(model)}.values() if isinstance(leaf, Adapter)]
-    return [text for network in networks for text in _better_ways(network, dataset, shown, batch)]
+    texts = []
+    for network in networks:
+        can = network.capabilities
+        seconds = MAX_TRIALS * images / (network.images_per_second or np.inf)
+        if seconds > SECONDS_FOR_PROBE:
+            texts.append(
+                "other ranges, colour orders and layouts were not tried, which at its rate would take "
+                f"{seconds:.0f} seconds: `check` tries them"
+            )
+            continue
+        texts += _better_classes(network, dataset, shown, batch) if of_classes and "probabilities" in can else []
+        texts += _better_boxes(network, shown, batch) if of_boxes and "boxes" in can else []
+    return texts
 
 
-def _better_ways(network: Adapter, dataset: Dataset, shown: Batch, size: int) -> list[str]:
-    """The same of one network."""
-    seconds = MAX_TRIALS * len(shown) / (network.images_per_second or np.inf)
-    if seconds > SECONDS_FOR_PROBE:
-        return [
-            f"other ranges, colour orders and layouts were not tried, which at its rate would take {seconds:.0f} "
-            "seconds: `check` tries them"
-        ]
-    size, findings, texts = min(size, SCREENED), list[Finding](), list[str]()
-    if "probabilities" in network.capabilities:
-        given = Trial({}, answered_classes(align(network, dataset.class_names), shown, size))
-        if (given.answers != shown.labels).sum() >= LEAST_WRONG:
-            names = dataset.class_names
-            found = search_alternatives(network.fed, network, given, shown, names, screened=SCREENED, size=size)
-            findings += found.findings
-            texts += [f"not settled: {found.unsettled}"] if found.p < UNSETTLED else []
-    if "boxes" in network.capabilities and len(known_boxes(shown.boxes)):
-        boxes, few = network.answer(shown, size).columns["boxes"], {"screened": SCREENED, "size": size}
-        findings += check_boxes(network.fed, network, {}, shown, boxes, len(shown), False, **few)[1]
-    advice = "that is beyond doubt: give this setting (`check` says more), unless it is meant to be asked as it is"
-    return [*(f"{finding.text}; {advice}" for finding in findings), *texts]
+def _better_classes(network: Adapter, dataset: Dataset, shown: Batch, batch: int) -> list[str]:
+    """The settings with which the classes of a network are right more often."""
+    size, names = min(batch, SCREENED), dataset.class_names
+    given = Trial({}, answered_classes(align(network, names), shown, size))
+    found = search_alternatives(network.fed, network, given, shown, names, screened=SCREENED, size=size)
+    unsettled = [f"not settled: {found.unsettled}"] if found.p < UNSETTLED else []
+    return [*(f"{finding.text}; {ADVICE}" for finding in found.findings), *unsettled]
+
+
+def _better_boxes(network: Adapter, shown: Batch, batch: int) -> list[str]:
+    """The settings with which the boxes of a network overlap the true ones better."""
+    size = min(batch, SCREENED)
+    boxes = network.answer(shown, size).columns["boxes"]
+    options = {"screened": SCREENED, "size": size}
+    _, findings = check_boxes(network.fed, network, {}, shown, boxes, len(shown), False, **options)
+    return [f"{finding.text}; {ADVICE}" for finding in findings]
