@@ -296,7 +296,14 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         | ({"until_decided": study.until_decided} if study.until_decided else {}),
         plugins=list(study.plugins),
         sources={
-            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name), prepared.notes(name))
+            name: source_record(
+                bench,
+                prepared.plan,
+                prepared.seen[name],
+                prepared.changes(name),
+                prepared.notes(name),
+                prepared.found_in(name),
+            )
             for name, bench in prepared.sources.items()
         },
         criteria=[criterion.model_dump() for criterion in prepared.criteria],
