@@ -698,7 +698,7 @@ def test_a_folder_one_level_too_high_is_recognised(tmp_path: Path) -> None:
     hint = "every class folder holds the subfolders 'a', 'b' alone: is this folder one level too high?"
     assert data.notes[0] == hint
     for network in (lambda **_: CallableModel(lambda images: np.full((len(images), 3), 1 / 3), version="1"),):
-        with pytest.raises(InputError, match=f"answers 3 classes but the data has 2; {hint[:-1]}"):
+        with pytest.raises(InputError, match=f"3 classes but the data has 2: fix .* with `classes=`; {hint[:-1]}"):
             check_model(network, data)
     save(tmp_path / "all/signs/own.png", picture(0))
     assert not any("level" in note for note in open_dataset(tmp_path / "all").notes)
