@@ -281,7 +281,7 @@ def test_images_with_answers_that_are_no_numbers_are_named(tmp_path: Path) -> No
 
 def test_class_counts_must_agree(tmp_path: Path) -> None:
     path = nearest_template(tmp_path / "m.onnx", patches(5), Preprocess())
-    with pytest.raises(InputError, match="answers 5 classes but the data has 6"):
+    with pytest.raises(InputError, match=r"answers 5 classes but the data has 6: fix .* with `classes=`$"):
         check(path, patches(6))
 
 

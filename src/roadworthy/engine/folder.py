@@ -68,7 +68,7 @@ class RunFolder:
         self.mirror = Mirror(location, role) if isinstance(location, str) else None
         self.path = self.mirror.path if self.mirror else Path(location).absolute()
         self.written: dict[Path, str] = {}
-        """The SHA-256 of what this process has written to nodes: by that they are committed and recorded."""
+        """The SHA-256 of parts and manifests, by who wrote them: by that nodes are committed and recorded."""
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
