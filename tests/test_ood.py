@@ -20,10 +20,10 @@ from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import Answers, auroc
+from roadworthy.metrics import Answers, Metric, auroc
 from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.ood.metrics import AUROC, FPR95_OUT
+from roadworthy.protocols.ood.metrics import AUROC, FPR95_OUT, METRICS
 from roadworthy.protocols.ood.settings import Sides
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
@@ -123,6 +123,16 @@ def value(found: Evidence, metric: str) -> float:
 
 
 OUT = {"ood_set": "noise", "kind": "literature"}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_the_direction_of_every_metric_is_that_of_better_separation(metric: Metric) -> None:
+    """Else a criterion the wrong way would have no remark, and a comparison would call the worse model the better one."""
+    perfect, guessing = (
+        value(evidence(stored("a", [0.9, 0.8], {}), stored("b", outside, OUT)), metric.name)
+        for outside in ([0.6, 0.7], [0.8, 0.9])
+    )
+    assert (perfect > guessing) is metric.higher_is_better
 
 
 def test_in_distribution_is_the_positive_class() -> None:
