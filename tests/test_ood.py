@@ -127,7 +127,7 @@ OUT = {"ood_set": "noise", "kind": "literature"}
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_the_direction_of_every_metric_is_that_of_better_separation(metric: Metric) -> None:
-    """Else a criterion the wrong way would have no remark, and a comparison would call the worse model the better one."""
+    """Else a criterion the wrong way has no remark, and a comparison calls the worse model the better one."""
     perfect, guessing = (
         value(evidence(stored("a", [0.9, 0.8], {}), stored("b", outside, OUT)), metric.name)
         for outside in ([0.6, 0.7], [0.8, 0.9])
