@@ -347,6 +347,18 @@ def test_fpr95_alone_is_refused_with_what_each_means(
         rw.compare_runs([both.path, both.path], metrics=["fpr95"])
 
 
+@pytest.mark.parametrize(
+    ("name", "owners"),
+    [("fpr95_out", "protocols od_test and ood have"), ("accepted_outlier", "protocol operating_points has")],
+)
+def test_a_metric_of_another_protocol_is_not_taken_for_one_that_looks_like_it(
+    both: rw.Run, name: str, owners: str
+) -> None:
+    """`fpr95_wrong` rejects right answers, `fpr95_in` accepts outliers: the nearest name can mean the opposite."""
+    with pytest.raises(InputError, match=rf"'{name}': the {owners} it, ask for it with `where: \{{protocol: ...\}}`"):
+        both.verdict([{"id": "R", "metric": name, "at_most": 0.1}])
+
+
 def test_fpr95_of_open_ood_and_outlier_exposure_is_that_of_outliers() -> None:
     """The false positive rate at the first step of the ROC curve of outliers that reaches 95 %."""
     false, true, _ = roc_curve([False] * 9 + [True] * 4, -np.array(SURE + UNSURE))
