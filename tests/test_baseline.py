@@ -26,6 +26,8 @@ from tiny import contents
 
 IMAGES = 90
 QUIET: dict[str, Any] = {"workers": 1, "accept_chance": True, "progress": rw.no_progress}
+pytestmark = pytest.mark.filterwarnings("ignore:model .* is beyond doubt")
+"""The worse version is better with other ranges, which is said before each of its runs."""
 
 
 def write_squares(path: Path, seed: int, count: int = IMAGES) -> Path:

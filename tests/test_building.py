@@ -50,8 +50,11 @@ def test_processes_give_the_same_bits_and_tell_what_failed(tmp_path: Path, monke
     here = rw.run_study(asked, out=tmp_path / "here", workers=1, **options)
     built = []
     monkeypatch.setattr(building, "build_apart", lambda *given: built.append(build_apart(*given)) or built[-1])
+    known, write_record = set[Path](), RunFolder.write_record
+    monkeypatch.setattr(RunFolder, "write_record", lambda f, *own: known.update(f.written) or write_record(f, *own))
     there = rw.run_study(asked, out=tmp_path / "there", workers=2, **options)
     assert [len(some) for some in built] == [3], "all three were built elsewhere"
+    assert {*there.path.glob("artifacts/*/manifest.json")} < known, "by the hash that their builder told"
     assert content(here) == content(there)
     assert len(content(here)) > 4
     reasons = [{a.system: a.reason for a in run.record.artifacts.values() if a.reason} for run in (here, there)]

@@ -260,8 +260,8 @@ def test_our_own_code_adds_nothing_to_a_hash_before_its_second_version() -> None
     changed = {name: code for name, code in codes.items() if code}
     assert changed == dict.fromkeys(
         (
-            *("c_elastic_transform", "c_fog", "c_frost", "c_glass_blur", "c_pixelate", "c_snow", "c_spatter"),
-            *("fog_veil", "rainfall"),
+            *("c_defocus_blur", "c_elastic_transform", "c_fog", "c_frost", "c_glass_blur", "c_pixelate", "c_snow"),
+            *("c_spatter", "fog_veil", "rainfall"),
         ),
         "version 2",
     )

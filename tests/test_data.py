@@ -664,8 +664,19 @@ def test_a_folder_of_images_alone_is_a_set_of_outliers(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             open_dataset(spec, base=tmp_path)
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match=r"'.*none' has no subfolders"):
+    with pytest.raises(InputError, match=r"'.*none' holds no images: name one that does$"):
         open_dataset("none", base=tmp_path, unlabelled=True)
+
+
+def test_no_image_of_a_set_of_outliers_is_dropped_for_a_subfolder_beside_it(tmp_path: Path) -> None:
+    for name in ("0.png", "1.png", "more/0.png"):
+        save(tmp_path / "flat" / name, picture(len(name)))
+    (tmp_path / "flat/labels").mkdir()
+    outside = open_dataset(tmp_path / "flat", unlabelled=True)
+    assert outside.ids == ("0.png", "1.png", "more/0.png")
+    assert outside.notes[0].endswith("holds images beside its subfolders: all are taken without classes")
+    (tmp_path / "flat/labels").rmdir()
+    assert open_dataset(tmp_path / "flat").ids == ("more/0.png",), "a data set has classes, and a note on the others"
 
 
 def test_shifts_of_both_sides_say_which_outliers_are_drawn(tmp_path: Path) -> None:
@@ -687,7 +698,7 @@ def test_a_folder_one_level_too_high_is_recognised(tmp_path: Path) -> None:
     hint = "every class folder holds the subfolders 'a', 'b' alone: is this folder one level too high?"
     assert data.notes[0] == hint
     for network in (lambda **_: CallableModel(lambda images: np.full((len(images), 3), 1 / 3), version="1"),):
-        with pytest.raises(InputError, match=f"answers 3 classes but the data has 2; {hint[:-1]}"):
+        with pytest.raises(InputError, match=f"3 classes but the data has 2: fix .* with `classes=`; {hint[:-1]}"):
             check_model(network, data)
     save(tmp_path / "all/signs/own.png", picture(0))
     assert not any("level" in note for note in open_dataset(tmp_path / "all").notes)

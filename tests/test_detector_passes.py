@@ -523,6 +523,18 @@ def test_several_layers_come_with_one_answer_to_the_bit(staged: TorchModel) -> N
         np.testing.assert_array_equal(own, expected)
 
 
+def test_a_layer_that_is_changed_in_place_comes_with_the_answer_as_it_does_by_itself() -> None:
+    """As a batch norm before the ReLU of a ResNet: what a guard reads is what the monitor learned from."""
+    torch.manual_seed(2)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 4)
+    model = TorchModel(nn.Sequential(*layers).eval(), size=8, name="in place", outputs="logits")
+    one_pass, batch = OnePass(model), images(TEST, 1)
+    for layer in ("0", "1", "2"):
+        signals, rows = one_pass.read(batch, lambda signals, layer=layer: signals.activations(layer))
+        assert layer not in signals.asked_apart
+        np.testing.assert_array_equal(rows, Signals(model, batch, 1).activations(layer))
+
+
 def test_threads_that_share_a_network_see_their_own_images(staged: TorchModel) -> None:
     batches = [TRAIN.batch(slice(16 * part, 16 * part + 16)) for part in range(8)]
     expected = [Signals(staged, batch, 16).features() for batch in batches]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +12,20 @@ from scipy.special import ndtr
 from scipy.stats import binomtest
 
 import roadworthy as rw
+import tiny
+from roadworthy.api import prepare
 from roadworthy.core.random import Streams
 from roadworthy.data import Subset, open_dataset
 from roadworthy.data.subset import rows_in_rounds
 from roadworthy.data.table import Table
+from roadworthy.engine.progress import no_progress
 from roadworthy.monitors.id_threshold import IdRule, class_promises, id_threshold, promise_kept
 from roadworthy.outliers.makers import Foreign
 from roadworthy.protocols.monitoring import benchmarks
 from roadworthy.protocols.od_test import plan as od_test_plan
 from roadworthy.protocols.operating_points.choosing import _lowest_within
 from roadworthy.protocols.operating_points.thresholds import Shown
+from roadworthy.study import parse_study
 
 LONGER, SPREAD, NOISE = 1.5, 0.8, 0.6
 """How much better objects with many images score, and the standard deviations of objects and of their images."""
@@ -216,3 +221,22 @@ def test_a_threshold_on_images_of_a_limit_says_that_it_is_about_their_mix_of_cla
     assert "the share rejected is that of this mix of classes" in limited.threshold.sentence()
     kept = promise_kept(limited.threshold, np.zeros(3), np.arange(3))
     assert kept.alpha == PROMISED
+
+
+@pytest.mark.parametrize("held_out", ["validation", "test"])
+def test_a_run_says_of_its_thresholds_that_they_are_about_the_mix_of_classes_of_a_limit(
+    held_out: str, tmp_path: Path
+) -> None:
+    """Thresholds come from validation data, or without any from half of the objects of the test data."""
+    tiny.save_onnx(tmp_path / "tiny.onnx", gain=8.0)
+    noise = {"kind": "noise", "shift": "noise", "level": 3}
+    protocols = {
+        "monitoring": {"benchmarks": {"noise": noise}, "timed_images": 0},
+        "operating_points": {"shifts": [], "outliers": None},
+    }
+    data = {"test": {"builtin": "signs", "n": 84}}
+    data[held_out] = {"builtin": "signs", "n": 84, "seed": int(held_out == "validation"), "limit": 56}
+    content = tiny.study(tmp_path, data=data, monitors=["msp"], protocols=protocols)
+    prepared = prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+    for protocol, where in (("monitoring", "valid_note"), ("operating_points", "note")):
+        assert "that of this mix of classes" in getattr(prepared.contexts[protocol][""], where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,6 +225,9 @@ def test_a_test_goes_on_from_its_record_to_the_same_bits(test: BettingTest) -> N
     assert (restored.alarm_at, restored.seen) == (test.alarm_at, test.seen)
 
 
+STREAM = ExchangeabilityMartingale().record()["streams"]["ties"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -235,6 +239,8 @@ def test_a_test_goes_on_from_its_record_to_the_same_bits(test: BettingTest) -> N
         ({"log_wealth": None}, "log_wealth must be a number"),
         ({"seen": -1}, "must count images"),
         ({"streams": {"ties": {}}}, "'key' is missing"),
+        ({"streams": {"ties": {**STREAM, "key": ["1"]}}}, "key must be 2 words of 64 bits"),
+        ({"streams": {"ties": {**STREAM, "buffer_pos": 99}}}, "buffer_pos must be 0 to 4"),
         ({"level": 2.0}, "lies between 0 and 1"),
     ],
 )
@@ -244,12 +250,30 @@ def test_what_is_no_state_of_a_test_is_refused(changes: dict[str, object], messa
         ExchangeabilityMartingale.of_record({**record, **changes})
 
 
+def test_scores_that_are_infinite_go_to_json_and_back() -> None:
+    martingale = ExchangeabilityMartingale(calibration=[-math.inf, 0.0, math.inf])
+    martingale.update(math.inf)
+    text = json.dumps(martingale.record(), allow_nan=False)
+    restored = ExchangeabilityMartingale.of_record(json.loads(text))
+    assert restored.run([-math.inf, 1.0]).tolist() == martingale.run([-math.inf, 1.0]).tolist()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "a"])
+def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
+    with pytest.raises(InputError, match=r"the seed of a test is a whole number of 0 to 2\^64 - 1, not"):
+        ExchangeabilityMartingale(seed=seed)
+
+
 def test_a_martingale_keeps_at_most_so_many_scores_and_drops_none_before() -> None:
     scores = generator(6).normal(size=300)
-    whole = ExchangeabilityMartingale(calibration=scores[:50], seed=3, most=1000).run(scores[50:])
+    unbounded = ExchangeabilityMartingale(calibration=scores[:50], seed=3, most=1000)
+    whole = unbounded.run(scores[50:])
     bounded = ExchangeabilityMartingale(calibration=scores[:50], seed=3, most=120)
     assert bounded.run(scores[50:120]).tolist() == whole[:70].tolist(), "nothing is dropped yet"
     assert bounded.run(scores[120:]).tolist() != whole[70:].tolist()
+    streams = [test.record()["streams"] for test in (bounded, unbounded)]
+    assert streams[0]["ties"] == streams[1]["ties"], "what is dropped is drawn from a stream of its own"
+    assert streams[0]["drops"] != streams[1]["drops"]
     kept = bounded.record()["scores"]
     assert len(kept) == 120
     assert {*kept} <= {*scores.tolist()}

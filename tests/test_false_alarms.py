@@ -199,10 +199,10 @@ def test_compare_does_not_take_another_way_to_fail_for_a_loss(simulation: Any) -
 
 @pytest.mark.slow
 def test_compare_rarely_finds_a_change_between_models_of_equal_accuracy(simulation: Any) -> None:
-    for objects, right, equal in itertools.product((50, 200), (0.9, 0.98), (True, False)):
-        rng = np.random.default_rng([objects, equal])
-        found = simulation.called_clear(rng, 200, 10, simulation.UNLIKE, objects, right, equal)
-        assert found[2] <= allowed(200)
+    for conditions, objects, right, equal in itertools.product((2, 10), (50, 200), (0.9, 0.98), (True, False)):
+        rng = np.random.default_rng([conditions, objects, equal])
+        found = simulation.called_clear(rng, 2000, conditions, simulation.UNLIKE, objects, right, equal)
+        assert found[2] <= allowed(2000)
     assert simulation.called_clear(np.random.default_rng(0), 40, 10, simulation.SHARED, 300, 0.9, True, 0.06)[2] > 80
 
 

@@ -17,12 +17,16 @@ import onnx
 import onnxruntime
 import pyarrow as pa
 import pytest
+import torch
 
 import roadworthy as rw
 from roadworthy.auditing.tolerances import part_differences
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import write_json
+from roadworthy.core.manifests import commit
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data.images import resize
+from roadworthy.data.subset import Subset
 from roadworthy.demo import CLASSIFIER
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import CallableModel
@@ -33,6 +37,7 @@ from roadworthy.monitors.guard import Decision, Guard, load_guard
 from roadworthy.monitors.id_threshold import IdRule
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.onnx_export import compare_decisions
+from roadworthy.outliers.makers import UniformNoise
 from roadworthy.uncertainty import Temperature
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
@@ -235,6 +240,63 @@ def test_a_saved_guard_decides_the_same_and_finds_its_model(tmp_path: Path) -> N
     again.save(tmp_path / "copy")
     assert [load_guard(tmp_path / "copy").check(image) for image in images] == decisions
     assert CalibratedMonitor.load(moved / "monitor", again.model).threshold == guard.threshold.threshold
+    assert repr(again) == repr(guard)
+
+
+def test_a_guard_says_on_which_outliers_it_was_tried(tmp_path: Path) -> None:
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT, IdRule(rejected=0.2), outliers={"toys": OUTLIERS}, seed=3)
+    uniform, normal, toys = guard.tried_on
+    assert [trial.outliers for trial in guard.tried_on] == ["uniform_noise", "normal_noise", "toys"]
+    few = Subset(HELD_OUT, np.unique(np.linspace(0, len(HELD_OUT) - 1, 100).astype(int)).tolist())
+    noise = UniformNoise().make(few, seed=3).batch(slice(None)).images
+    assert uniform.rejected == 1 - np.mean([guard.check(image).accept for image in noise])
+    own = [guard.check(image).accept for image in OUTLIERS.batch(slice(None)).images]
+    assert (toys.rejected, toys.images, toys.objects) == (1 - np.mean(own), 100, 100)
+    assert 0 < toys.lo < toys.rejected <= toys.hi, "with bounds"  # type: ignore[operator]
+    assert normal.rejected is not None
+    assert f"; tried on outliers: {uniform.sentence()}; {normal.sentence()}; {toys.sentence()}" in repr(guard)
+    home = guard.save(tmp_path / "guard")
+    assert load_guard(home, ToyModel()).tried_on == guard.tried_on
+    record = json.loads((home / "guard.json").read_text())
+    del record["tried_on"]  # as earlier versions saved it
+    write_json(home / "guard.json", record)
+    commit(home, {"guard": 1}, ("guard.json", *(f"monitor/{path.name}" for path in (home / "monitor").iterdir())))
+    earlier = load_guard(home, ToyModel())
+    assert earlier.tried_on == ()
+    assert earlier.sentence().endswith("; tried on none: no outliers were shown to it")
+    assert Guard(*(guard.model, guard.fitted, guard.rule, guard.threshold)).sentence() == earlier.sentence()
+
+
+@pytest.mark.usefixtures("two_of_three")
+def test_noise_is_a_stream_to_a_monitor_that_looks_back_and_what_cannot_be_tried_says_why() -> None:
+    uniform = brightness_guard().tried_on[0]
+    assert (uniform.images, uniform.rejected) == (2, 0), "noise is brighter than the darkest image"
+
+    def knows_held_out(images: np.ndarray) -> np.ndarray:
+        if (images == 1).mean() > 0.002:  # as in uniform noise alone
+            raise RuntimeError("never seen")
+        return np.full((len(images), 4), 0.25)
+
+    guard = Guard.make(CallableModel(knows_held_out, num_classes=4, version="1"), "msp", None, HELD_OUT)
+    uniform = guard.tried_on[0]
+    assert (uniform.rejected, uniform.images) == (None, 0)
+    assert re.search("uniform_noise could not be tried .*never seen", guard.sentence())
+
+
+def test_images_of_the_domain_are_no_outliers() -> None:
+    with pytest.raises(InputError, match="outliers mine shares 200 of 200 images with data"):
+        Guard.make(ToyModel(), "msp", None, HELD_OUT, outliers={"mine": HELD_OUT})
+
+
+def test_a_torch_module_needs_its_range_and_the_message_says_how(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 3, 4)).eval()
+    says = re.escape("give `rw.load_model(net, range=..., size=...)` in its place")
+    with pytest.raises(InputError, match=says):
+        Guard.make(net, "msp", None, HELD_OUT)  # type: ignore[arg-type]
+    guard = Guard.make(rw.load_model(net, range="imagenet", size=8), "msp", None, HELD_OUT)
+    with pytest.raises(InputError, match=says):
+        load_guard(guard.save(tmp_path / "guard"), net)  # type: ignore[arg-type]
+    again = load_guard(tmp_path / "guard", rw.load_model(net, range="imagenet", size=8))
     assert repr(again) == repr(guard)
 
 

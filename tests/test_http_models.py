@@ -116,6 +116,9 @@ def test_logits_are_logits(server: ModelServer) -> None:
     answer = model.answer(some_images(), 10)
     assert answer.logits is not None
     assert answer.logits[0].tolist() == pytest.approx([0.9, 0.9])
+    assert model.columns == ("probabilities", "log_odds")
+    assert answer.log_odds is not None
+    assert answer.log_odds[0] == 0
     assert answer.probabilities[0].tolist() == [0.5, 0.5]
 
 

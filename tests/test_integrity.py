@@ -304,6 +304,28 @@ def test_bytes_are_hashed_and_parsed_from_one_read(tmp_path: Path, monkeypatch: 
     assert reads
 
 
+def test_a_file_of_known_hash_that_is_written_to_while_it_is_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place, between its stamp and its content: what was known of it is no longer true of what was read."""
+    path, original, spoiled = tmp_path / "t", checked.stamp_of, list[Path]()
+    path.write_bytes(b"good")
+    sha = digest_file(path)
+
+    def spoil_after(file: Any) -> checked.Stamp:
+        stamp = original(file)
+        if not spoiled:
+            spoiled.append(path)
+            path.write_bytes(b"evil")
+        return stamp
+
+    with checked.checked(path, sha) as content:
+        assert content == b"good"
+    monkeypatch.setattr(checked, "stamp_of", spoil_after)
+    with pytest.raises(DamagedFile, match="was changed"), checked.checked(path, sha) as content:
+        pass
+
+
 def test_a_file_that_is_read_by_key_is_hashed_once_until_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

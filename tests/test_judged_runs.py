@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -27,12 +28,14 @@ from roadworthy.protocols.classification.tables import metric_names
 from roadworthy.protocols.dependability import Dependability
 from roadworthy.protocols.od_test.plan import OdTest
 from roadworthy.protocols.ood.plan import OutOfDistribution
-from roadworthy.verdict.history import make_entry
-from samples import fill, study
+from roadworthy.verdict.criteria import Criterion
+from roadworthy.verdict.history import ImageSet, Subject, changes_since, make_entry, read_history, with_entry
+from samples import arrays, fill, squares, study
 from stand_ins import Broken
 from tiny import save_onnx
 
 HARD = {"id": "HARD", "metric": "accuracy", "at_least": 0.95, "over": "pooled"}
+Change = Callable[[Path], None]
 EASY = {"id": "EASY", "metric": "accuracy", "at_least": 0.01, "over": "pooled"}
 MODEL = """
 import numpy as np
@@ -236,7 +239,8 @@ def test_replacing_a_verdict_is_asked_for_and_leaves_a_trace(run: Path, tmp_path
 
 def test_an_entry_without_a_criteria_file_keeps_its_hash_and_one_with_it_seals_it() -> None:
     entry = make_entry({"status": "none"}, [], "study", "2026-03-01T12:30:00+00:00")
-    before = digest([entry.model_dump(exclude={"sha256", "criteria_file", "other_code", "decision"}), ""])
+    later = {"sha256", "criteria_file", "other_code", "decision", "subject", "lost"}
+    before = digest([entry.model_dump(exclude=later), ""])
     assert entry.sealed("").sha256 == before, "as versions that noted no file have stored it"
     named = entry.model_copy(update={"criteria_file": "a.yaml"})
     other = entry.model_copy(update={"criteria_file": "b.yaml"})
@@ -257,7 +261,100 @@ def test_a_rerun_with_edited_criteria_keeps_the_earlier_verdict(tmp_path: Path) 
     assert call("verify", tmp_path / "run")[0] == 0
 
 
-Change = Callable[[Path], None]
+def test_a_changed_test_set_is_told_apart_and_said(tmp_path: Path) -> None:
+    fill(tmp_path)
+    code, _, said = run_study(tmp_path, None)
+    assert (code, "since the verdict" in said) == (0, False)
+    images, labels = squares()
+    np.savez(tmp_path / "data.npz", **arrays(images=images[2:], labels=labels[2:]))
+    code, _, said = run_study(tmp_path, None)
+    changed = "test data: 10 images of 10 objects, before 12 images of 12 objects"
+    assert code == 0
+    assert re.search(rf"since the verdict of 20.* \(none\): {changed}", said), said
+    entries = read_history(tmp_path / "run")
+    assert len({entry.verdict_sha256 for entry in entries}) == 1 < len(entries), "the verdicts themselves are equal"
+    subjects = [entry.subject for entry in entries if entry.subject]
+    assert [subject.data["test data"].images for subject in subjects] == [12, 10]
+    assert {(subject.seed, *subject.models) for subject in subjects} == {(0, "m")}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"Since the verdict of {entries[0].date} (none): {changed}" in page
+    assert page.count("Not the first verdict of this folder.") == 1
+    assert changed in call("verdict", tmp_path / "run")[2]
+    assert call("verify", tmp_path / "run")[0] == 0
+    assert run_study(tmp_path, None)[0] == 0
+    assert len(read_history(tmp_path / "run")) == 2, "nothing new came out"
+
+
+def test_what_is_other_between_two_verdicts_is_named() -> None:
+    signs, cars = ImageSet(fingerprint="a", images=40, objects=8), ImageSet(fingerprint="b", images=1, objects=1)
+    first = Subject(seed=0, data={"test data": signs, "recorded set rain": cars}, models={"m": "x", "n": "y"})
+    second = Subject(seed=1, data={"test data": signs.model_copy(update={"fingerprint": "c"})}, models={"m": "z"})
+    entries = [make_entry({"status": "none"}, [], "study", "d", subject=subject) for subject in (first, second)]
+    history = with_entry(with_entry([], entries[0]), entries[1])
+    assert changes_since(history, history[1]) == [
+        "test data: other content, labels, names or order, as before 40 images of 8 objects",
+        "recorded set rain: left out",
+        "model m: another one",
+        "model n: left out",
+        "seed 1, before 0",
+    ]
+    criteria = [Criterion.model_validate(EASY).model_dump()]
+    history = with_entry(history, make_entry({"status": "pass"}, criteria, "judged", "d"))
+    assert changes_since(history, history[2]) == ["other criteria", "data, models and seed are not known of both"]
+    assert changes_since(history, history[0]) == []
+
+
+def run_again(finished: Path, run: Path, *more: str) -> str:
+    code, _, said = call(
+        "run", finished.parent / "study.yaml", "--out", run, "--trust", "--accept-chance", "--workers", 1, *more
+    )
+    assert code == 1, said
+    return said
+
+
+def without_the_file(run: Path) -> None:
+    (run / "verdicts.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "left", "says"),
+    [
+        (without_the_file, ["study", "lost"], "verdicts.json was removed, so that verdicts before"),
+        (
+            lambda run: (run / "verdicts.json").write_text("{"),
+            ["lost", "study"],
+            "verdicts.json or run.json was changed or damaged",
+        ),
+        (
+            lambda run: write_json(run / "verdicts.json", json.loads((run / "verdicts.json").read_text())[:1]),
+            ["study", "lost"],
+            "verdicts.json or run.json was changed or damaged",
+        ),
+    ],
+)
+def test_a_gap_in_the_history_is_stated_by_the_next_entry(
+    noted: Path, finished: Path, tmp_path: Path, change: Change, left: list[str], says: str
+) -> None:
+    run = Path(shutil.copytree(noted, tmp_path / "run"))
+    change(run)
+    with pytest.warns(UserWarning, match="the history of verdicts is not whole"):
+        said = run_again(finished, run)
+    assert says in said
+    assert [entry.made for entry in read_history(run)] == left
+    assert "<b>The history is not whole:</b>" in (run / "report.html").read_text()
+    assert says in call("verdict", run)[2], "it is not forgotten"
+    assert call("verify", run)[0] == 0
+    run_again(finished, run)
+    assert [entry.made for entry in read_history(run)] == left, "a gap is stated once"
+
+
+def test_a_run_made_anew_keeps_its_history(noted: Path, finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(noted, tmp_path / "run"))
+    before = read_history(run)
+    assert [entry.made for entry in before] == ["study", "judged"]
+    run_again(finished, run, "--fresh")
+    assert read_history(run) == before
+    assert call("verify", run)[0] == 0
 
 
 def edited(name: str, change: Callable[[Any], None]) -> Change:
@@ -273,6 +370,18 @@ def edited(name: str, change: Callable[[Any], None]) -> Change:
             opened.folder.update_record([name])
 
     return edit
+
+
+def renamed_data(run: Path) -> None:
+    """An own verdict that names another test set, with whole seals."""
+    before, sealed_again = "", []
+    for entry in read_history(run):
+        assert entry.subject
+        other = entry.model_copy(update={"subject": entry.subject.model_copy(update={"seed": 7})}).sealed(before)
+        before = other.sha256
+        sealed_again.append(other.dump())
+    write_json(run / "verdicts.json", sealed_again)
+    rw.open_run(run).folder.update_record(["verdicts.json"])
 
 
 def without_history(run: Path) -> None:
@@ -291,6 +400,7 @@ def without_history(run: Path) -> None:
         (edited("verdicts.json", lambda entries: entries.pop(0)), "entry 1 was changed"),
         (edited("verdict.json", lambda verdict: verdict.update(status="pass")), "verdict.json is not the run's own"),
         (edited("run.json", lambda record: record["criteria"][0].update(at_least=0.1)), "the criteria of run.json"),
+        (renamed_data, "data, models or seed of run.json are not those of the run's own verdict"),
         (without_history, "verdicts.json is missing"),
         (lambda run: (run / "verdicts.json").write_text("[]"), "verdicts.json was changed"),
     ],

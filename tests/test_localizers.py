@@ -31,7 +31,7 @@ from roadworthy.models.check import check_model
 from roadworthy.models.check_boxes import compare_with_mean_box
 from roadworthy.models.classes import align
 from roadworthy.models.networks import onnx_bytes
-from roadworthy.models.rehearsal import chance_error, rehearse
+from roadworthy.models.rehearsal import better_ways, chance_error, rehearse
 from roadworthy.study import parse_study
 from roadworthy.uncertainty import (
     Calibrated,
@@ -717,8 +717,8 @@ def test_unsteady_boxes_are_found() -> None:
         return CallableModel(localize, boxes=boxes, version="1", **settings)
 
     texts = [finding.text for finding in check_model(build, dataset(squares(60))).findings]
-    assert any("get other answers when asked again" in text for text in texts)
-    assert rehearse(build(), dataset(squares(60))).boxes_change_by == pytest.approx(0.5)
+    assert any("answers the same images differently when asked twice" in text for text in texts)
+    assert rehearse(build(), dataset(squares(60))).steadiness.again.boxes == pytest.approx(0.5)
 
 
 def test_rehearsal_refuses_a_localizer_that_is_no_better_than_the_mean_box() -> None:
@@ -762,6 +762,21 @@ def test_the_form_of_boxes_is_looked_for_inside_joint_and_wrapped_models() -> No
     assert text is not None
     assert "and no other form of boxes was found that helps: check" in text
     assert "no other form of boxes helps" in str(check_model(lambda: hopeless, data))
+
+
+def test_a_localizer_that_is_fed_wrongly_is_told_before_a_run() -> None:
+    """Above chance with pixels 0 to 1, by which it is a pixel off; right with those that it was made for."""
+
+    def localize(tensor: NDArray[Any]) -> NDArray[np.float64]:
+        reach = 255 if tensor.max() <= 1 else 1
+        return find_white(np.moveaxis(tensor, 1, -1) * reach) + (reach > 1)
+
+    settings = {"boxes": "corners pixels", "layout": "nchw", "version": "1"}
+    data = dataset(squares(80))
+    wrong, right = (CallableModel(localize, range=range, **settings) for range in ("0-1", "0-255"))
+    (text,) = better_ways(wrong, data, rehearse(wrong, data))
+    assert text.startswith("declare `range='0-255'`: IoU 1.00 instead of 0.")
+    assert better_ways(right, data, rehearse(right, data)) == []
 
 
 def test_nothing_is_fitted_to_a_localizer_at_chance(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import roadworthy as rw
 from commands import call
+from roadworthy.api import monitor_decisions
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
@@ -251,6 +252,7 @@ def test_a_threshold_for_each_predicted_class(tmp_path: Path) -> None:
     assert written.agreement.flipped == 0
     assert len(written.description["threshold"]["compared"]) == CLASSES
     assert written.description["threshold"]["by_predicted_class"] is True
+    assert written.description["tried_on"] == {"sentence": "tried on none: no outliers were shown to it.", "sets": []}
 
 
 @given(st.floats(allow_nan=False), st.floats(width=32, allow_nan=False))
@@ -552,6 +554,12 @@ def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_r
     assert stated["input"]["includes_preprocessing"] is (label == "energy")
     assert stated["classes"] == [*training().class_names]
     guard = rw.load_guard(out / "guard")
+    assert [trial.outliers for trial in guard.tried_on] == ["uniform_noise", "normal_noise", "benchmark fog"]
+    assert stated["tried_on"]["sets"] == [trial.record() for trial in guard.tried_on]
+    assert stated["tried_on"]["sentence"] in f"{guard.sentence()}."
+    assert stated["tried_on"]["sentence"][:-1] in said
+    decided = monitor_decisions(finished_run, models=["demo"], monitors=[label])
+    assert guard.tried_on[2].rejected == pytest.approx(decided.loc[decided["ood"].astype(bool), "reject"].mean())
     images = np.concatenate([np.load(finished_run.parent / "test.npz")["images"][::12], shown()[700::30]])
     tensor = images if label == "energy" else demo_model().preprocess(images)
     score, accept = run(out / ONNX_FILE, tensor, "score", "accept")

@@ -20,10 +20,10 @@ from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import Answers, auroc
+from roadworthy.metrics import Answers, Metric, auroc
 from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.ood.metrics import AUROC, FPR95_OUT
+from roadworthy.protocols.ood.metrics import AUROC, FPR95_OUT, METRICS
 from roadworthy.protocols.ood.settings import Sides
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
@@ -123,6 +123,16 @@ def value(found: Evidence, metric: str) -> float:
 
 
 OUT = {"ood_set": "noise", "kind": "literature"}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_the_direction_of_every_metric_is_that_of_better_separation(metric: Metric) -> None:
+    """Else a criterion the wrong way has no remark, and a comparison calls the worse model the better one."""
+    perfect, guessing = (
+        value(evidence(stored("a", [0.9, 0.8], {}), stored("b", outside, OUT)), metric.name)
+        for outside in ([0.6, 0.7], [0.8, 0.9])
+    )
+    assert (perfect > guessing) is metric.higher_is_better
 
 
 def test_in_distribution_is_the_positive_class() -> None:
@@ -335,6 +345,18 @@ def test_fpr95_alone_is_refused_with_what_each_means(
         InputError, match=r"unknown metric to compare by 'fpr95': did you mean 'fpr95_in' \(Share of out"
     ):
         rw.compare_runs([both.path, both.path], metrics=["fpr95"])
+
+
+@pytest.mark.parametrize(
+    ("name", "owners"),
+    [("fpr95_out", "protocols od_test and ood have"), ("accepted_outlier", "protocol operating_points has")],
+)
+def test_a_metric_of_another_protocol_is_not_taken_for_one_that_looks_like_it(
+    both: rw.Run, name: str, owners: str
+) -> None:
+    """`fpr95_wrong` rejects right answers, `fpr95_in` accepts outliers: the nearest name can mean the opposite."""
+    with pytest.raises(InputError, match=rf"'{name}': the {owners} it, ask for it with `where: \{{protocol: ...\}}`"):
+        both.verdict([{"id": "R", "metric": name, "at_most": 0.1}])
 
 
 def test_fpr95_of_open_ood_and_outlier_exposure_is_that_of_outliers() -> None:

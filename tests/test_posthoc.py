@@ -314,6 +314,22 @@ def test_pairs_of_models_are_corrected_by_themselves():
     assert (pairs["p"][own] < together).any()
 
 
+def test_letters_follow_the_corrected_p_and_not_the_wider_joint_intervals():
+    """Holm asks less of the second difference than the first; the joint intervals ask of each what the first must."""
+    noise = np.array([-1.0, 0.0, 1.0, -0.5, 0.5])
+    values = {0: 0 * noise, 1: 4 + 0.1 * noise, 2: 1.05 + noise[::-1]}
+    frame = pd.DataFrame(
+        [(a, r, y) for a, own in values.items() for r, y in enumerate(own)], columns=["a", "repeat", "y"]
+    )
+    result = by_repeat_of(frame, "a")
+    pairs = result.pairs.set_index(["a", "b"])
+    assert pairs["significant"].all()
+    assert (pairs["p"] < 0.05).all()
+    assert pairs.loc[("0", "2"), "lo"] < 0 < pairs.loc[("0", "2"), "hi"]
+    assert result.means["letters"].tolist() == ["c", "a", "b"]
+    assert "1 of 3 pairs differ by Holm's method though their joint interval holds 0" in result.notes
+
+
 def test_few_repeats_say_what_they_can_find():
     rng = np.random.default_rng(3)
     frame = grid(3, 10).assign(y=rng.normal(size=30))
@@ -326,7 +342,14 @@ def test_few_repeats_say_what_they_can_find():
     )
     (note,) = by_repeat_of(frame[frame["a"] < 2], "a", relation=lambda _one, _other: WELCH).notes
     assert note.startswith("pairs: 1, with ")
-    assert "normal" not in note
+    assert note.endswith("; a test that does not take values for normal has no p below .1"), (
+        "2 of the 20 ways to divide"
+    )
+    (note,) = by_repeat_of(frame, "a", relation=lambda *pair: WELCH if (0,) in pair else "paired t").notes
+    assert note.endswith("; a test that does not take values for normal has no p below .1"), "the least of all pairs"
+    fewer = frame[(frame["a"] > 0) | (frame["repeat"] > 0)]
+    (note, least) = by_repeat_of(fewer, "a", relation=lambda *pair: WELCH if (0,) in pair else "paired t").notes
+    assert least.endswith(" has no p below .1"), "two networks against three: 1 of 10 ways to divide"
 
 
 def test_what_has_no_test_by_repeat_says_why():

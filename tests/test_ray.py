@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from roadworthy.cluster import executor as ray_executor
 from roadworthy.cluster.shared import graph_digest, marked
 from roadworthy.cluster.worker import Worker
 from roadworthy.core.errors import ClusterLost, InputError, MissingExtra
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.manifests import named_parts, receipt_path
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
 from roadworthy.study import parse_study
@@ -272,6 +274,58 @@ def test_a_worker_works_only_in_the_folder_of_its_driver_and_blames_no_case_for_
             assert "No space left; fix that and run again" in worker.answer(0, [case])["error"]
         assert worker.answer(0, [case])["answers"][0][0] == case
     assert "does not see the run" in worker.answer(0, [case])["error"], "another command has opened the folder"
+
+
+class PoolHere:
+    """A worker in this process in place of those of a cluster."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def do(self, jobs: Iterable[Any]) -> None:
+        for job in jobs:
+            kind, *given = job.question() or ("nothing",)
+            if given:
+                job.done(getattr(self._worker, kind)(*given))
+
+
+def test_what_is_changed_between_a_worker_and_its_driver_is_not_blessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a part with its receipt, nor a manifest: whoever wrote them has told their hash."""
+    from roadworthy.cluster.driver import ClusterExecutor
+
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    asked = study(tmp_path, "noise")
+    del asked["models"]["dull"]
+    asked["protocols"]["classification"]["levels"] = [1]
+    prepared = prepare(parse_study(asked, "study", trust=True), trust=True, accept_chance=True, progress=no_progress)
+    store, graph, original, spoiled = RunFolder(tmp_path / "run"), prepared.plan.graph(), readouts.write_part, []
+    store.path.mkdir()
+
+    def spoil(folder: Path, chunk: int, *given: Any) -> str:
+        sha, part = original(folder, chunk, *given), readouts.part_path(folder, chunk)
+        if folder.name.startswith("noise"):
+            spoiled.append(part)
+            part.write_bytes(part.read_bytes() + b" ")
+            receipt_path(part).write_text(digest_file(part))
+        return sha
+
+    monkeypatch.setattr(readouts, "write_part", spoil)
+    with marked(store) as token:
+        worker = Worker({"recipe": prepared.recipe(), "folder": str(store.path), "token": token})
+        worker.prepare()
+        pool: Any = PoolHere(worker)
+        assert not ClusterExecutor(pool, no_progress, "t").run(graph, store).failures
+    assert spoiled
+    for part in spoiled:
+        assert named_parts(part.parent)[part.name] != digest_file(part)
+    manifests = {path: digest_file(path) for path in store.path.glob("*/*/manifest.json")}
+    assert manifests == {path: sha for path, sha in store.written.items() if path.name == "manifest.json"}
+    assert {path.parent.parent.name for path in manifests} == {"readouts", "artifacts"}
+    told = {"failures": {}, "not_shown": [], "spent": {}, "peaks": {}, "manifests": {"artifacts/a/manifest.json": "0"}}
+    ray_executor._concluded({"outcome": told}, store)
+    assert store.written[store.path / "artifacts/a/manifest.json"] == "0"
 
 
 def _fail(error: Exception) -> None:

@@ -16,9 +16,14 @@ from sklearn.linear_model import LogisticRegression
 
 import roadworthy as rw
 from commands import call
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.metrics import compare_with_chance
+from roadworthy.models import CallableModel
 from roadworthy.models.identity import identity_of
+from roadworthy.models.isolation import IsolatedModel
+from roadworthy.models.rehearsal import PROBED, SCREENED, better_ways, rehearse
+from roadworthy.models.steadiness import Change, Steadiness, ask_again
+from roadworthy.uncertainty import Temperature
 from samples import CLASSES, SIDE, network, squares
 from tiny import contents, save_onnx, write_npz, write_study
 
@@ -174,6 +179,167 @@ def test_a_model_that_answers_differently_when_asked_twice_is_named(tmp_path: Pa
         output = call(*words, "--out", tmp_path / "run", "--accept-varying")
     assert "differently when asked again" in output
     assert "Answers that do not repeat" in (tmp_path / "run" / "report.html").read_text()
+
+
+# --- other ways to feed a model --------------------------------------------------------------------------------------
+
+CONFUSED = """
+import numpy as np
+def answer(images):
+    right = images.mean(axis=(1, 2)).argmax(axis=1)
+    return np.eye(3)[right if images.max() > 2 else np.minimum(right, 1)]
+"""
+"""Right on every square whose pixels reach from 0 to 255; else blue is taken for green, which is above chance."""
+
+
+@pytest.fixture(scope="module")
+def confused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("confused")
+    (folder / "net.py").write_text(CONFUSED)
+    return folder / "net.py", write_squares(folder / "d.npz", times=12)
+
+
+def test_a_wrong_range_above_chance_is_said_everywhere(confused: tuple[Path, Path], tmp_path: Path) -> None:
+    code, data = confused
+    words = ("evaluate", "--model", f"{code}:answer", "--trust", "--data", data, "--suite", "quick")
+    with pytest.warns(UserWarning, match="with `range='0-255'` accuracy is 1.000 instead of 0.") as warned:
+        said = call(*words, "--range", "0-1", "--out", tmp_path / "run")
+    assert len(warned) == 1
+    (text,) = rw.open_run(tmp_path / "run").record.models["net"].found
+    assert text in str(warned[0].message)
+    assert "Warning: net: with --range 0-255 accuracy is 1.000 instead of 0." in " ".join(said.split())
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "Found by the check before the run." in report
+    assert "with <code>range=&#39;0-255&#39;</code> accuracy is 1.000 instead of 0." in report
+    assert "Warning" not in call(*words, "--range", "0-255", "--out", tmp_path / "right")
+    assert rw.open_run(tmp_path / "right").record.models["net"].found == []
+
+
+@pytest.mark.parametrize("made", ["here", "isolated", "wrapped"])
+def test_alternatives_are_tried_without_loading_the_model_again(
+    made: str, confused: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = rw.load_model(f"{confused[0]}:answer", trust=True, range="0-1", isolate=made == "isolated")
+    model = Temperature(model, 1.0) if made == "wrapped" else model
+    before = model.answer(rw.open_dataset(confused[1]).batch(slice(0, 64)), 64).probabilities
+    monkeypatch.setattr("roadworthy.models.load_model", None)
+    data = rw.open_dataset(confused[1])
+    (text,) = better_ways(model, data, rehearse(model, data))
+    assert "`range='0-255'` accuracy is 1.000" in text
+    assert (model.answer(rw.open_dataset(confused[1]).batch(slice(0, 64)), 64).probabilities == before).all()
+    if isinstance(model, IsolatedModel):
+        assert model.processes == 1
+        model.close()
+
+
+def test_a_probe_costs_little_and_nothing_where_nothing_could_be_found(confused: tuple[Path, Path]) -> None:
+    asked: list[int] = []
+    data = rw.open_dataset(confused[1])
+
+    def model(wrong: int) -> CallableModel:
+        def answer(tensor: np.ndarray) -> np.ndarray:
+            asked.append(len(tensor))
+            right = tensor.mean(axis=(1, 2)).argmax(axis=1)
+            some = np.arange(len(right)) % 16 < wrong
+            right[some] = (right[some] + 1) % 3
+            return np.eye(3)[right]
+
+        return CallableModel(answer, num_classes=3, range="0-1", version="1")
+
+    steady, unsure = model(1), model(2)
+    good, middling = rehearse(steady, data), rehearse(unsure, data)
+    asked.clear()
+    assert better_ways(steady, data, good) == []
+    assert asked == [], "two of 64 are wrong: no alternative could be better beyond doubt"
+    better_ways(unsure, data, middling)
+    assert PROBED < sum(asked) <= PROBED + 19 * SCREENED, "all others end after the first images"
+    asked.clear()
+    unsure.images_per_second = 10.0
+    (text,) = better_ways(unsure, data, middling)
+    assert "were not tried" in text
+    assert asked == []
+
+
+@pytest.mark.slow
+def test_resnet20_without_its_normalisation_is_told_before_a_run(shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with np.load(shared_data / "cifar10_test.npz", allow_pickle=False) as stored:
+        few = {name: stored[name][:PROBED] for name in ("images", "labels")}
+        np.savez(tmp_path / "d.npz", class_names=stored["class_names"], **few)
+    arch = str(Path(__file__).parent.parent / "examples" / "cifar10_resnet20.py") + ":resnet20"
+    module = rw.load_model(shared_data / "cifar10_resnet20.th", arch=arch, trust=True).module
+    study = {"suite": "quick", "size": 32, "progress": rw.no_progress}
+    with pytest.warns(UserWarning, match="with `range='imagenet'` accuracy is 0.9"):
+        run = rw.evaluate(module, tmp_path / "d.npz", out=tmp_path / "run", **study)
+    assert accuracy(run) < 0.5
+    assert len(run.record.first.models["ResNet20"].found) == 1
+    right, data = rw.load_model(module, range="imagenet", size=32), rw.open_dataset(tmp_path / "d.npz")
+    assert better_ways(right, data, rehearse(right, data)) == []
+
+
+# --- answers that are not those of one image -------------------------------------------------------------------------
+
+
+class Crowd:
+    """Answers by the brightest channel, compared with the other images of the batch: as batch normalisation does."""
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        means = images.mean(axis=(1, 2))
+        powers = np.exp((means - means.mean(axis=0)) / 50)
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+class Late:
+    """Answers the images of the call before; the first call, which has none, its own."""
+
+    def __init__(self) -> None:
+        self.last: np.ndarray | None = None
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        answer = brightest(images)
+        late, self.last = answer if self.last is None else self.last, answer
+        return np.resize(late, answer.shape)
+
+
+def test_answers_that_depend_on_the_batch_are_said_and_recorded(tmp_path: Path) -> None:
+    given = options(tmp_path)
+    with pytest.warns(UserWarning, match="depends on the other images of its batch"):
+        run = rw.evaluate(Crowd(), num_classes=3, version="1", **given)
+    (text,) = run.record.first.models["Crowd"].found
+    assert "batch normalisation" in text
+    assert "depends on the other images of its batch" in (run.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_answers_of_the_batch_before_are_refused(tmp_path: Path, warm: bool) -> None:
+    model = Late()
+    model.last = None if warm else np.full((1, 3), 1 / 3)
+    with pytest.raises(ModelError, match="model Late answers the images of the batch before"):
+        rw.evaluate(model, num_classes=3, version="1", varies=not warm, **options(tmp_path))
+    assert not (tmp_path / "run").exists()
+    report = rw.check(Late(), tmp_path / "d.npz", num_classes=3, version="1")
+    assert any("the images of the batch before" in finding.text for finding in report.findings)
+
+
+def test_one_list_says_what_is_unsteady() -> None:
+    data = rw.open_dataset((np.concatenate([squares()[0]] * 5), np.concatenate([squares()[1]] * 5)), classes=CLASSES)
+    batch = data.batch(slice(None))
+    draws = np.random.default_rng(0)
+
+    def of(function: Any) -> Steadiness:
+        model = CallableModel(function, num_classes=3, version="1", outputs="logits")
+        return ask_again(model, batch, model.answer(batch, 64), 64)
+
+    assert of(brightest) == Steadiness()
+    assert of(brightest).reason == of(brightest).note == ""
+    turns = itertools.cycle([0.0, 1.0])
+    for unsteady in (lambda x: brightest(x) + draws.random((len(x), 3)), lambda x: brightest(x) * next(turns)):
+        assert of(unsteady).reason.startswith("answers the same images differently when asked twice")
+        assert of(unsteady).note == ""
+    crowd = of(Crowd())
+    assert (crowd.reason, crowd.again) == ("", Change())
+    assert crowd.note.startswith("an answer depends on the other images of its batch")
+    assert of(Late()).is_late
 
 
 # --- stored answers and the model that gave them ---------------------------------------------------------------------

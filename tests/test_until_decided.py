@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import roadworthy as rw
 from commands import call, check_sentence
@@ -20,7 +21,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction, Stimulus
 from roadworthy.data.arrays import ArrayDataset
-from roadworthy.data.subset import in_random_order
+from roadworthy.data.subset import Subset, in_random_order
 from roadworthy.data.table import Table
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
@@ -195,6 +196,35 @@ def test_groups_are_visited_in_a_random_order_and_stay_together() -> None:
     assert one.ids == same.ids != other.ids
     assert one.fingerprint() == same.fingerprint() != data.fingerprint()
     assert len([*dict.fromkeys(one.groups)]) == sum(a != b for a, b in zip(one.groups, ("", *one.groups), strict=False))
+
+
+def test_the_order_follows_from_what_images_show_and_not_from_names() -> None:
+    data = drawn_data(100)
+    other_names = replace(
+        data.table,
+        ids=tuple(f"renamed {row * 37 % 101}" for row in range(100)),
+        groups=tuple(f"{(row // FRAMES * 7) % 25}" for row in range(100)),
+    )
+    reversed_objects = [row for first in range(96, -1, -FRAMES) for row in range(first, first + FRAMES)]
+    renamed = Subset(ArrayDataset(other_names, data.batch(slice(None)).images), reversed_objects)
+    shown, again = (in_random_order(one, 1).batch(slice(None)).images for one in (data, renamed))
+    assert np.array_equal(shown, again), "objects are visited in another order where they are called otherwise"
+    signs = [rw.open_dataset({"builtin": "signs", "n": 60, "seed": seed}, size=32) for seed in (0, 1)]
+    places = [[one.ids.index(name) for name in in_random_order(one, 0).ids] for one in signs]
+    assert places[0] != places[1], "of drawn images the recipe and the id tell what they show"
+
+
+def test_files_that_are_renamed_are_visited_in_the_same_order(tmp_path: Path) -> None:
+    orders = []
+    for folder, prefix in (("first", "a"), ("second", "z")):
+        for number, image in enumerate(drawn_data(12).batch(slice(None)).images):
+            home = tmp_path / folder / CLASSES[number % 2]
+            home.mkdir(parents=True, exist_ok=True)
+            place = number if prefix == "a" else 100 - number
+            Image.fromarray(image).save(home / f"{prefix}{place:03d}.png")
+        opened = in_random_order(rw.open_dataset(str(tmp_path / folder)), 3)
+        orders.append(opened.batch(slice(None)).images)
+    assert np.array_equal(*orders)
 
 
 # ---- A whole run

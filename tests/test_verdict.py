@@ -15,6 +15,7 @@ from openpyxl import load_workbook
 
 from records import run_record, source_record
 from roadworthy.core.errors import InputError
+from roadworthy.publishing.content import _of_criteria
 from roadworthy.pytest_plugin import figures_of
 from roadworthy.report.markdown import code, verdict_markdown
 from roadworthy.statistics import Estimate, wilson
@@ -160,6 +161,8 @@ def test_the_condition_that_speaks_most_against_a_criterion_is_quoted(
     head, *cells = book["Criteria"].iter_rows(values_only=True)
     named = [dict(zip(head, row, strict=True)) for row in cells]
     assert [row["Condition"] for row in named if row["Decides"]] == [f"level {quoted}"]
+    ((published, _),) = _of_criteria(verdict.to_json()).values()
+    assert published.reason == sentence
     record = run_record(source_record(["m"], ["a", "b"]))
     summary = verdict_markdown(verdict.to_json(), record, [])
     assert [line for line in summary.split("\n") if line.endswith(f"| {code(f'level {quoted}')} |")], summary

@@ -10,7 +10,6 @@ JSON for each advance and each node that is done. It ends when its input does.
 from __future__ import annotations
 
 import json
-import math
 import os
 import queue
 import signal
@@ -114,11 +113,10 @@ def main() -> None:
     executor, store = LocalExecutor(1, _reporting(answers)), RunFolder(Path(task["folder"]))
     while (node := asked.get()) is not None:
         try:
-            outcome = executor.run_node(node, graph, store)
+            building = executor.build_node(node, graph, store)
         except OSError:
             return  # of the disk, such as a full one: the process that started this one meets it too, and says so
-        seconds, peak = outcome.spent.get(node, (0.0, 0))[0], outcome.peaks.get(node, math.nan)
-        _say(answers, {"node": node, **Building(seconds, outcome.failures.get(node, ""), peak)._asdict()})
+        _say(answers, {"node": node, **building._asdict()})
 
 
 def _read(asked: queue.SimpleQueue[str | None]) -> None:

@@ -20,12 +20,14 @@ from roadworthy.engine.plan import Bench
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.monitors.guard import Guard
 from roadworthy.monitors.onnx_export import NotExportable, OnnxExport, export_onnx_monitor
+from roadworthy.monitors.trials import Trial, try_on
 from roadworthy.opening import OpeningSource, open_monitors
 from roadworthy.plugins import GivenPlugins
 from roadworthy.protocols.monitoring.image_decisions import decision_frame
 from roadworthy.protocols.monitoring.names import NAME, VALID
+from roadworthy.protocols.monitoring.scenes import ModelScenes
 from roadworthy.protocols.monitoring.tables import Evidence
-from roadworthy.protocols.monitoring.watching import open_watcher, watch
+from roadworthy.protocols.monitoring.watching import Watched, open_watcher, watch
 from roadworthy.stored import Run, open_run
 from roadworthy.stored_evidence import stored_parts, stored_settings
 from roadworthy.study import load_study
@@ -53,7 +55,7 @@ class Deployed:
     def lines(self) -> list[str]:
         """What there is to say of it, a line each."""
         guard = self.guard
-        lines = [f"monitor {guard.fitted.monitor.name} on model {guard.model.name} {guard.threshold.sentence()}"]
+        lines = [f"monitor {guard.fitted.monitor.name} on model {guard.model.name} {guard.sentence()}"]
         given = "" if self.finds_its_model else f", with model {guard.model.name} as its second argument"
         lines.append(f"guard: {self.folder / GUARD} (roadworthy.load_guard reads it{given})")
         if self.onnx is None:
@@ -99,23 +101,24 @@ def export_monitor(
     if monitor not in context.monitors:
         raise UnknownName("monitor of the run", monitor, context.monitors)
     cases = evidence.monitor_cases(name, monitor)
-    watched = watch(monitor, context, cases, evidence.scenes(name), (), evidence.settings, evidence.seed)
+    scenes, settings = evidence.scenes(name), evidence.settings
+    watched = watch(monitor, context, cases, scenes, [*context.benchmarks], settings, evidence.seed)
     if isinstance(watched, str):
         raise InputError(f"monitor {monitor} on model {name} has no threshold in the run: {watched}")
-    valid = evidence.scenes(name).answered(VALID)
+    valid = scenes.answered(VALID)
     assert not isinstance(valid, str)
-    calibrated = open_watcher(monitor, context, cases, valid, evidence.settings, evidence.seed).calibrated
+    calibrated = open_watcher(monitor, context, cases, valid, settings, evidence.seed).calibrated
     bench, entry, base = _open_bench(opened, part_source, name, plugins, trust, unpickle, progress)
+    loaded = _load(bench.models[name], opened.folder, record)
+    parts = loaded, calibrated.fitted, calibrated.rule, watched.threshold
     guard = Guard(
-        _load(bench.models[name], opened.folder, record),
-        calibrated.fitted,
-        calibrated.rule,
-        watched.threshold,
+        *parts,
         class_names=bench.data.class_names,
         size=bench.data.size,
         channels=bench.data.channels,
         entry=entry,
         base=base,
+        tried_on=(*try_on(*parts, bench.data, seed=evidence.seed), *_tried_in_run(watched, scenes)),
     )
     with writing(home):
         return _written(guard, bench, home, include_preprocessing)
@@ -157,6 +160,7 @@ def _written(guard: Guard, bench: Bench, home: Path, include_preprocessing: bool
         "include_preprocessing": include_preprocessing,
         "size": bench.data.size,
         "class_names": guard.class_names,
+        "tried_on": guard.tried_on,
     }
     try:
         parts = guard.model, guard.fitted, guard.rule, guard.threshold
@@ -165,6 +169,19 @@ def _written(guard: Guard, bench: Bench, home: Path, include_preprocessing: bool
         why_not = str(error)
     guard.save(home / GUARD)
     return Deployed(guard, home, written, why_not)
+
+
+def _tried_in_run(watched: Watched, scenes: ModelScenes) -> list[Trial]:
+    """What the monitor rejected of the images outside the domain, benchmark by benchmark."""
+    trials = []
+    for benchmark, decided in watched.decided.items():
+        scene = scenes.scene(benchmark)
+        if isinstance(decided, str) or isinstance(scene, str):
+            trials.append(Trial(f"benchmark {benchmark}", reason=decided if isinstance(decided, str) else str(scene)))
+        else:
+            outside = scene.stream.ood
+            trials.append(Trial.of(f"benchmark {benchmark}", decided.rejected[outside], scene.groups[outside]))
+    return trials
 
 
 def _evidence_of(run: Run, record: RunRecord, source: str | None) -> tuple[Evidence, str]:

@@ -16,7 +16,7 @@ from roadworthy.comparing import Baseline
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.files import remove_if_empty
-from roadworthy.core.record import RunRecord
+from roadworthy.core.record import HISTORY, RunRecord
 from roadworthy.engine.announcing import announced
 from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.executor import Executor
@@ -42,7 +42,7 @@ from roadworthy.protocols.table_specs import BASELINE_CHANGES
 from roadworthy.stored import Run, derived_tables, utc_now, write_history
 from roadworthy.stored_evidence import judge_run, load_evidence
 from roadworthy.verdict import Verdict, criteria_file_of
-from roadworthy.verdict.history import HISTORY, read_history
+from roadworthy.verdict.history import lasting_history
 
 
 def execute(
@@ -244,7 +244,7 @@ def _take_back(folder: RunFolder, before: Collection[Path]) -> None:
 
 @contextmanager
 def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[RunFolder]:
-    """The folder of a run, held for writing, without what a killed writer left, or empty where it is to be `fresh`.
+    """The folder of a run, held for writing, without what a killed writer left; of one to be `fresh` the history alone.
 
     The study is in it, unless the results there are of another: these stay until new ones are known.
     """
@@ -252,6 +252,7 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
     folder.check_usable(fresh)
     with folder.locked():
         if fresh:
+            _keep_history(folder)
             folder.clear()
         folder.sweep()
         if not folder.is_finished:
@@ -264,14 +265,19 @@ def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
 
     The verdict that was there stays in the history.
     """
-    try:
-        write_history(folder.path, read_history(folder.path, changed_too=True))
-    except InputError as error:
-        warnings.warn(f"the history of verdicts starts anew: {error}", stacklevel=2)
-        (folder.path / HISTORY).unlink(missing_ok=True)
+    _keep_history(folder)
     folder.write_record(record)  # not finished from here on, whatever is cleared next
     folder.clear_results()
     write_bytes(folder.path / STUDY, study.encode())
+
+
+def _keep_history(folder: RunFolder) -> None:
+    """Have the history of verdicts in a file that lasts, whatever is cleared next, with what is lost of it."""
+    history, lost = lasting_history(folder.path, utc_now())
+    if lost:
+        warnings.warn(f"the history of verdicts is not whole: {lost}", stacklevel=3)
+    if lost or not (folder.path / HISTORY).is_file():  # else it is as recorded, and other bytes would not be
+        write_history(folder.path, history)
 
 
 def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunFolder) -> RunRecord:
@@ -290,7 +296,14 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         | ({"until_decided": study.until_decided} if study.until_decided else {}),
         plugins=list(study.plugins),
         sources={
-            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name), prepared.notes(name))
+            name: source_record(
+                bench,
+                prepared.plan,
+                prepared.seen[name],
+                prepared.changes(name),
+                prepared.notes(name),
+                prepared.found_in(name),
+            )
             for name, bench in prepared.sources.items()
         },
         criteria=[criterion.model_dump() for criterion in prepared.criteria],

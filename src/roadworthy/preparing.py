@@ -23,7 +23,7 @@ from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
 from roadworthy.models.isolation import UnopenedModel
-from roadworthy.models.rehearsal import Rehearsal, chance_error
+from roadworthy.models.rehearsal import Rehearsal, better_ways, chance_error
 from roadworthy.models.rehearsal import rehearse as rehearse_model
 from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
 from roadworthy.monitors.combined import leaf_monitors
@@ -57,6 +57,7 @@ class Prepared:
     seen        ids of test and of validation images that are training images too, by source and role
     allowed     device, trust and the like;  decision: who decided on the thresholds of criteria, where it is known
     refused     why a model is not asked that failed in its rehearsal, by source and model
+    found       what the rehearsal found that does not stop the run, by source and model
     """
 
     study: Study
@@ -71,6 +72,7 @@ class Prepared:
     allowed: Mapping[str, Any] = field(default_factory=dict)
     decision: Decision | None = None
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    found: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -105,8 +107,14 @@ class Prepared:
     def changes(self, source: str) -> dict[str, float]:
         """By how much the answers of the models of a source differ when they are asked again, by name."""
         return {
-            name: float(rehearsal.changes_by) for (own, name), rehearsal in self.rehearsals.items() if own == source
+            name: float(rehearsal.steadiness.again.probabilities)
+            for (own, name), rehearsal in self.rehearsals.items()
+            if own == source
         }
+
+    def found_in(self, source: str) -> dict[str, Sequence[str]]:
+        """What the rehearsal found of the models of a source that does not stop the run, by name."""
+        return {name: texts for (own, name), texts in self.found.items() if own == source}
 
     def notes(self, source: str) -> list[str]:
         """What a reader must know of what was shown besides the data that the study names, and how that was divided."""
@@ -365,6 +373,7 @@ def _rehearse_all(
     Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
     """
     rehearsals, refused = dict[tuple[str, str], Rehearsal](), dict[tuple[str, str], str]()
+    found = dict[tuple[str, str], Sequence[str]]()
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
     asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
     planned_stimuli = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
@@ -392,9 +401,14 @@ def _rehearse_all(
             elif not accept_chance:
                 _check_above_chance(inner, bench, rehearsal, build)
             rehearsals |= {(source, name): rehearsal} if inner is model else {}
+            if texts := [*filter(None, [rehearsal.steadiness.note]), *_better_ways(inner, bench, rehearsal)]:
+                found[source, name] = texts
+    for (source, name), said in found.items():
+        for text in said:
+            warnings.warn(f"model {f'{name} of {source}' if source else name}: {text}", stacklevel=3)
     if len(refused) == len(prepared.models):
         raise ModelError(next(iter(refused.values())))
-    return replace(_without_refused(prepared, refused), rehearsals=rehearsals)
+    return replace(_without_refused(prepared, refused), rehearsals=rehearsals, found=found)
 
 
 def _without_refused(prepared: Prepared, refused: Mapping[tuple[str, str], str]) -> Prepared:
@@ -480,17 +494,26 @@ def _rehearsed(model: Model, bench: Bench, stimulus: str) -> Rehearsal:
         raise ModelError(str(error) if unopened else f"in the check before the run, {error}") from error
 
 
+def _better_ways(model: Model, bench: Bench, rehearsal: Rehearsal) -> list[str]:
+    """What would make a model better that goes on."""
+    clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
+    return better_ways(model, bench.data, rehearsal, stimulus=clean.key, batch=bench.batch)
+
+
 def _unsteady(model: Model, rehearsal: Rehearsal) -> str:
     """Why a model cannot be tested whose answers differ when it is asked twice; a warning where that is accepted."""
-    if not rehearsal.changes:
+    steadiness = rehearsal.steadiness
+    if steadiness.is_late:
+        return f"model {model.name} {steadiness.reason}"
+    if not steadiness.again:
         return ""
-    if rehearsal.is_steady or any(leaf.varies for leaf in leaves(model)):
+    if steadiness.again.is_rounding or any(leaf.varies for leaf in leaves(model)):
         again = f"model {model.name} answers the same images differently when asked again"
-        warnings.warn(f"{again}: {rehearsal.changes}", stacklevel=2)
+        warnings.warn(f"{again}: {steadiness.again}", stacklevel=2)
         return ""
     return (
-        f"model {model.name} answers the same images differently when asked twice: {rehearsal.changes}; switch off "
-        "dropout, fix its seed, or declare that it does so on purpose with `varies=True`"
+        f"model {model.name} {steadiness.reason}; switch off dropout, fix its seed, or declare that it does so on "
+        "purpose with `varies=True`"
     )
 
 

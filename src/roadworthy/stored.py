@@ -16,7 +16,7 @@ import pandas as pd
 from roadworthy import report
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.record import RunRecord
+from roadworthy.core.record import HISTORY, RunRecord
 from roadworthy.core.validation import read_yaml
 from roadworthy.engine.cleaning import Cleaning, clean
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
@@ -57,7 +57,7 @@ from roadworthy.verdict import (
     failed_parts,
     history,
 )
-from roadworthy.verdict.history import HISTORY, read_history
+from roadworthy.verdict.history import read_history
 from roadworthy.verdict.judge import never_pass
 from roadworthy.verdict.why import DECIDING
 
@@ -153,6 +153,10 @@ class Run(StoredRun):
         """Whether its own verdict is by other criteria than those that the study was run with."""
         return history.other_criteria(read_history(self.path))
 
+    def history_lines(self) -> list[str]:
+        """What is other since the run's own verdict before, and what is lost of its history, in lines of plain text."""
+        return history.history_lines(read_history(self.path))
+
     def save_verdict(self, verdict: Verdict) -> None:
         """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them.
 
@@ -194,7 +198,8 @@ class Run(StoredRun):
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
         noted = (verdict.criteria_file, verdict.other_code)
-        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), *noted)
+        subject = history.Subject.of(self.record)
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), *noted, subject=subject)
         return history.with_entry(read_history(self.path), entry)
 
     def conclude(self, record: RunRecord, verdict: Verdict) -> None:

@@ -43,11 +43,12 @@ def remake(name: str) -> dict[str, str]:
     """Write the tables and the verdict of one run that no longer follow; the digests of its charts."""
     import roadworthy as rw
     from roadworthy import stored
+    from roadworthy.core.record import HISTORY
     from roadworthy.engine.folder import write_json
     from roadworthy.protocols.declared import declared_tables
     from roadworthy.stored_evidence import load_evidence
     from roadworthy.stored_reading import as_earlier, same_table
-    from roadworthy.verdict.history import HISTORY, make_entry, read_history, with_entry
+    from roadworthy.verdict.history import make_entry, read_history, with_entry
     from roadworthy.verdict.why import DECIDING
     from test_golden import drawn
 
@@ -77,7 +78,7 @@ def remake(name: str) -> dict[str, str]:
         written.append("verdict.json")
         if (run.path / HISTORY).is_file():
             (former,) = read_history(run.path)
-            entry = make_entry(verdict.to_json(), former.criteria, former.made, former.date)
+            entry = make_entry(verdict.to_json(), former.criteria, former.made, former.date, subject=former.subject)
             stored.write_history(run.path, with_entry([], entry))
             written.append(HISTORY)
         if DECIDING.name in run.folder.table_names():

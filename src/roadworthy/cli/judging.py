@@ -151,8 +151,11 @@ def verdict(
         write_markdown(markdown, opened.markdown(judged))
     if criteria is not None and not replace:
         _note_verdict(opened, judged)
-    elif opened.has_other_criteria:
-        say("these are not the criteria that the study was run with: the report shows the history of verdicts")
+    else:
+        if opened.has_other_criteria:
+            say("these are not the criteria that the study was run with: the report shows the history of verdicts")
+        for line in opened.history_lines():
+            say(line)
     raise typer.Exit(judged.exit_code)
 
 

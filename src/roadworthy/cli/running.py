@@ -202,6 +202,8 @@ def _print_summary(run: Run, quiet: bool) -> str:
         for line in run.baseline_lines():
             print_line(line)
     say_failed(run)
+    for line in run.history_lines():
+        say(line)
     if not quiet:
         print_line(f"report: {from_here(run.path / 'report.html')}")
     return str(verdict["status"])

@@ -27,12 +27,13 @@ from roadworthy.cluster.shared import fetch_nodes, graph_digest, marked
 from roadworthy.cluster.worker import Reply
 from roadworthy.core.errors import ClusterLost, InputError, RoadworthyError, first_line
 from roadworthy.core.grouping import grouped
+from roadworthy.core.manifests import MANIFEST
 from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.chunks import Answered, Task
 from roadworthy.engine.executor import GraphExecutor
 from roadworthy.engine.folder import NODES, RunFolder, open_store
 from roadworthy.engine.ledger import Ledger, Outcome
-from roadworthy.engine.local import Building
+from roadworthy.engine.local import Building, note_building
 from roadworthy.engine.plan import ArtifactNode, Graph, PlannedCase
 from roadworthy.preparing import prepare_recipe
 
@@ -79,8 +80,8 @@ class BuildJob(Job):
 
     reports = True
 
-    def __init__(self, node: ArtifactNode, outcome: Outcome, advance: Callable[[int], None]) -> None:
-        self._node, self._outcome, self._advance = node, outcome, advance
+    def __init__(self, node: ArtifactNode, store: RunFolder, outcome: Outcome, advance: Callable[[int], None]) -> None:
+        self._node, self._store, self._outcome, self._advance = node, store, outcome, advance
         self.affinity = node.hash
 
     def question(self) -> tuple[Any, ...] | None:
@@ -89,12 +90,9 @@ class BuildJob(Job):
 
     def done(self, reply: Reply) -> None:
         """Take down how it went."""
-        building, hash_ = Building(*reply["building"]), self._node.hash
         self._advance(reply["advance"])
-        if building.failure:
-            self._outcome.failures[hash_] = building.failure
-        self._outcome.spent[hash_] = building.seconds, self._node.parts[0].work
-        self._outcome.peaks[hash_] = building.peak_bytes
+        work = self._node.parts[0].work
+        note_building(Building(*reply["building"]), self._node.hash, work, self._store, self._outcome)
 
     def advanced(self, amount: int) -> None:
         """Show how far it is."""
@@ -124,7 +122,7 @@ class ClusterExecutor(GraphExecutor):
         activities = " and ".join(dict.fromkeys(node.parts[0].activity for node in waiting))
         what = waiting[0].name if len(waiting) == 1 else f"{len(waiting)} artifacts"
         with self.progress(f"{activities} {what}", sum(node.parts[0].work for node in waiting)) as advance:
-            self._pool.do(BuildJob(node, outcome, advance) for node in waiting)
+            self._pool.do(BuildJob(node, store, outcome, advance) for node in waiting)
         fetch_nodes(store, graph, [node.hash for node in waiting])
 
     def _show(
@@ -196,6 +194,9 @@ def _outcome(task: Mapping[str, Any], pools: list[Pool], say: Callable[[dict[str
         "not_shown": sorted(outcome.not_shown),
         "spent": outcome.spent,
         "peaks": outcome.peaks,
+        "manifests": {
+            path.relative_to(store.path).as_posix(): sha for path, sha in store.written.items() if path.name == MANIFEST
+        },
     }
 
 

@@ -72,7 +72,7 @@ class RayExecutor(Executor):
             raise InputError(f"{store.address} lives in this process alone: no worker of a cluster sees it")
         store.publish_all()
         with _driver({**self._task, "folder": store.address}) as (driver, log):
-            outcome = self._followed(driver, log)
+            outcome = self._followed(driver, log, store)
         store.fetch_all()
         for hash_, node in graph.artifacts.items():
             if hash_ in outcome.failures or not is_built(store, node.parts[0].recipe):
@@ -84,7 +84,7 @@ class RayExecutor(Executor):
         outcome.failures = graph.reasons(outcome.failures)
         return outcome
 
-    def _followed(self, driver: subprocess.Popen[str], log: Path) -> Outcome:
+    def _followed(self, driver: subprocess.Popen[str], log: Path, store: RunFolder) -> Outcome:
         """What came of it in the end; shows how far it is meanwhile."""
         assert driver.stdout is not None
         connected = False
@@ -103,7 +103,7 @@ class RayExecutor(Executor):
                 elif "connected" in message:
                     connected = True
                 else:
-                    return _concluded(message)
+                    return _concluded(message, store)
         code, address = driver.wait(), self._task["address"]
         if not connected:
             where = f"at {address}" if address else "on this machine"
@@ -114,13 +114,14 @@ class RayExecutor(Executor):
         raise ClusterLost(f"the Ray cluster was lost: its driver ended with {how}; {RESUME}")
 
 
-def _concluded(message: Mapping[str, Any]) -> Outcome:
-    """The last word of a driver: the outcome, or what stopped it."""
+def _concluded(message: Mapping[str, Any], store: RunFolder) -> Outcome:
+    """The last word of a driver: the outcome, with the hash of the manifests that it wrote, or what stopped it."""
     if "defect" in message:
         raise RuntimeError(f"on the cluster:\n{message['defect']}")
     if "error" in message:
         raise (ClusterLost if message["lost"] else InputError)(message["error"])
     known = message["outcome"]
+    store.written |= {store.path / name: sha for name, sha in known["manifests"].items()}
     return Outcome(
         failures=known["failures"],
         not_shown=set(known["not_shown"]),

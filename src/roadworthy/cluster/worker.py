@@ -6,7 +6,6 @@ the parts that it makes itself; what it answers is small.
 
 from __future__ import annotations
 
-import math
 import platform
 import threading
 import time
@@ -23,7 +22,7 @@ from roadworthy.core.types import Batch
 from roadworthy.engine.chunks import Task, answer_task, decode
 from roadworthy.engine.executor import load_built
 from roadworthy.engine.folder import RunFolder, open_store, writing
-from roadworthy.engine.local import Building, LocalExecutor
+from roadworthy.engine.local import LocalExecutor
 from roadworthy.engine.plan import Graph
 from roadworthy.preparing import prepare_recipe
 
@@ -80,9 +79,8 @@ class Worker:
             self._check()
             with self._one_at_a_time, writing(self._store.path):
                 fetch_nodes(self._store, self._graph, [*self._graph.requirements(node), node])
-                outcome = LocalExecutor(1, self._counting).run_node(node, self._graph, self._store)
-            seconds, peak = outcome.spent.get(node, (0.0, 0))[0], outcome.peaks.get(node, math.nan)
-            return {"building": [*Building(seconds, outcome.failures.get(node, ""), peak)], "advance": self.advanced()}
+                building = LocalExecutor(1, self._counting).build_node(node, self._graph, self._store)
+            return {"building": [*building], "advance": self.advanced()}
 
         return self._replied(built)
 

@@ -58,7 +58,7 @@ def checked(path: Path, sha: str | None) -> Iterator[bytes | Path]:
             stamp = stamp_of(file.fileno())
             known = _known.get(path, (None, ""))
             content = file.read() if stamp[2] <= MOST_IN_MEMORY else None
-            if known[0] == stamp:
+            if known[0] == stamp and stamp_of(file.fileno()) == stamp:  # it was not written to while it was read
                 found = known[1]
             else:
                 found = sha256(content).hexdigest() if content is not None else file_digest(file, "sha256").hexdigest()

@@ -18,6 +18,8 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import explain
 
 RECORD = "run.json"
+HISTORY = "verdicts.json"
+"""Every verdict that the run was given: see `verdict.history`."""
 SCHEMA = 2
 FIRST_SCHEMA = 1
 """The oldest schema that can be read; runs of an older one than the present are not written to."""
@@ -52,8 +54,8 @@ class ModelRecord(_Part):
 
     `artifacts` are the hashes of those it is made of; several where it is trained anew for each repeat. `origin` is its
     kind, as a study names it, `files` the SHA-256 of each file that the study names for it, `input` and `outputs` what
-    its adapter gives it and takes from it; they are empty where they are not known. `isolated`: whether it ran in a
-    process of its own.
+    its adapter gives it and takes from it; they are empty where they are not known. `found` is what the check before
+    the run found wrong, or could not try, in sentences. `isolated`: whether it ran in a process of its own.
     """
 
     fingerprint: str
@@ -63,6 +65,7 @@ class ModelRecord(_Part):
     outputs: str = ""
     capabilities: list[str] = []
     changes_by: float = 0.0
+    found: list[str] = []
     isolated: bool = False
     artifacts: list[str] = []
 

@@ -31,7 +31,7 @@ class FolderDataset(FileDataset):
 
     Classes are the subfolders in natural order, or those of `opening.classes` in that order. `group` is a regular
     expression with one capture, searched in the id: images of a class with the same capture show the same object.
-    Where the opening is `unlabelled`, a folder of images without subfolders is taken, too.
+    Where the opening is `unlabelled`, a folder that holds images itself is taken, too.
     """
 
     def __init__(self, root: str | Path, opening: Opening | None = None, *, group: str | None = None) -> None:
@@ -45,13 +45,15 @@ def list_folder(
 ) -> Listing:
     """Every image below the class folders, in natural order of their ids; other files are counted in the notes.
 
-    Where `unlabelled`, images that lie in a folder without subfolders are taken as they are, without a class.
+    Where `unlabelled`, a folder that holds images itself is taken with all that is below it, without classes.
     """
     check_folder(root)
     top = _entries(root)
     folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
-    if unlabelled and classes is None and not folders and any(not _kind(entry) for entry in top):
-        return _list_flat(root, group)
+    if unlabelled and classes is None and (not folders or any(not _kind(entry) for entry in top)):
+        return _list_flat(
+            root, group, "holds images beside its subfolders: all" if folders else "has no subfolders: its images"
+        )
     names = _class_names(root, sorted(folders, key=natural_key), classes)
     left_out = Counter(
         _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
@@ -87,19 +89,21 @@ def list_folder(
     return Listing(table=table, paths=tuple(image_file[1] for image_file in image_files), notes=notes)
 
 
-def _list_flat(root: Path, group: str | None) -> Listing:
-    """Every image of a folder without subfolders, all of them without a class."""
+def _list_flat(root: Path, group: str | None, why: str) -> Listing:
+    """Every image of a folder and below it, all of them without a class; `why` they are taken so."""
     image_files: list[tuple[str, Path]] = []
     left_out: Counter[str] = Counter()
     for path, kind in walk(str(root)):
         if kind:
             left_out[kind] += 1
         else:
-            image_files.append((readable(path.name), path))
+            image_files.append((readable(path.relative_to(root).as_posix()), path))
+    if not image_files:
+        raise InputError(f"folder {str(root)!r} holds no images: name one that does")
     image_files.sort(key=lambda image_file: natural_key(image_file[0]))
     ids = tuple(name for name, _ in image_files)
     table = Table(ids, np.zeros(len(ids), np.int64), (NO_CLASS,), _groups(ids, [NO_CLASS] * len(ids), group))
-    notes = [f"folder {str(root)!r} has no subfolders: its images are taken without classes"]
+    notes = [f"folder {str(root)!r} {why} are taken without classes"]
     return Listing(table, tuple(path for _, path in image_files), notes=[*notes, *left_out_note(root, left_out)])
 
 

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Size, deliver, row_index
+from roadworthy.data.leaks import identities
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Table
 
@@ -238,7 +240,10 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
 
 
 def in_random_order(dataset: Dataset, seed: int) -> Subset:
-    """The same images, group after group in a random order that the seed and the names of groups decide.
+    """The same images, group after group in a random order; those of a group stay as they are, like frames of a film.
+
+    The seed and what the images of a group show (`identities`) decide the order. What groups and files are called, and
+    in which order they lie, does not: nobody can choose by names which objects come first.
 
     >>> from roadworthy.data import BuiltinDataset
     >>> signs = BuiltinDataset("signs", n=30)
@@ -246,7 +251,11 @@ def in_random_order(dataset: Dataset, seed: int) -> Subset:
     True
     """
     names, group = _numbered(dataset.groups)
-    drawn = np.array([rng.random() for rng in Streams("visit", seed).each(names)])
+    shown: list[list[str]] = [[] for _ in names]
+    for number, identity in zip(group.tolist(), identities(dataset), strict=True):
+        shown[number].append(identity)
+    objects = [digest(sorted(images)) for images in shown]
+    drawn = np.array([rng.random() for rng in Streams("visit", seed).each(objects)])
     return Subset(dataset, np.lexsort((group, drawn[group])).tolist())
 
 

@@ -47,7 +47,7 @@ class Task:
 class Answered(NamedTuple):
     """What came of a chunk for one case: images and seconds of inference, or why it failed.
 
-    `shown` is False where the stimulus could not be made.
+    `shown` is False where the stimulus could not be made; `sha` is the SHA-256 of the part, known by who wrote it.
     """
 
     case: str
@@ -55,6 +55,7 @@ class Answered(NamedTuple):
     seconds: float
     failure: str = ""
     shown: bool = True
+    sha: str = ""
 
 
 class EnteredInTurn(Protocol):
@@ -96,13 +97,12 @@ def answer_task(
                 if isinstance(answer, RoadworthyError):
                     raise answer
                 with foreign_code(planned.system.name, is_the_store_s):
-                    part = readouts.part_path(home, task.chunk)
-                    store.written[part] = readouts.write_part(home, task.chunk, shown, join_columns(answer))
-                    store.publish_part(part)
+                    sha = readouts.write_part(home, task.chunk, shown, join_columns(answer))
+                    store.publish_part(readouts.part_path(home, task.chunk))
             except RoadworthyError as error:
                 yield Answered(planned.case.hash, 0, 0.0, str(error))
                 continue
-            yield Answered(planned.case.hash, len(shown), seconds)
+            yield Answered(planned.case.hash, len(shown), seconds, sha=sha)
 
 
 SIGNAL_BYTES = 64 * 2**20

@@ -41,14 +41,14 @@ from roadworthy.core.manifests import (
     read_manifest,
 )
 from roadworthy.core.parquet import UnreadableParquet, parquet_frame
-from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record, recorded_files, recorded_hash
+from roadworthy.core.record import HISTORY, RECORD, SCHEMA, RunRecord, read_record, recorded_files, recorded_hash
 from roadworthy.core.remote import parse_location
 from roadworthy.engine.locking import held, is_held
 from roadworthy.engine.mirror import LOCK as LOCK
 from roadworthy.engine.mirror import Mirror, Role
 
 STUDY = "study.yaml"
-RESULTS = (STUDY, "verdict.json", "verdicts.json", "report.html")
+RESULTS = (STUDY, "verdict.json", HISTORY, "report.html")
 """The files of a run that lie in its folder itself, run.json apart."""
 NODES = ("readouts", "artifacts")
 """Where the folders of cases and artifacts lie, each with a manifest once it is finished."""
@@ -68,7 +68,7 @@ class RunFolder:
         self.mirror = Mirror(location, role) if isinstance(location, str) else None
         self.path = self.mirror.path if self.mirror else Path(location).absolute()
         self.written: dict[Path, str] = {}
-        """The SHA-256 of what this process has written to nodes: by that they are committed and recorded."""
+        """The SHA-256 of parts and manifests, by who wrote them: by that nodes are committed and recorded."""
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -225,9 +225,9 @@ class RunFolder:
         return self.record() if self.is_finished else None
 
     def clear(self) -> None:
-        """Remove everything but the lock, run.json first; only for who holds the lock."""
+        """Remove all but the lock and the history of verdicts, run.json first; only for who holds the lock."""
         entries = sorted(self.path.iterdir(), key=lambda entry: entry.name != RECORD)
-        remove(*(entry for entry in entries if entry.name != LOCK))
+        remove(*(entry for entry in entries if entry.name not in (LOCK, HISTORY)))
 
     def clear_results(self) -> None:
         """Remove what was computed from readouts, so that nothing old stands beside what is new."""

@@ -43,7 +43,7 @@ class Ledger:
         self, cases: Sequence[PlannedCase], store: RunFolder, outcome: Outcome, progress: Callable[[int], None]
     ) -> None:
         self._cases = {planned.case.hash: planned for planned in cases}
-        self._outcome, self._progress = outcome, progress
+        self._store, self._outcome, self._progress = store, outcome, progress
         self._stops = Stops(cases, store)
         self._failed_at: dict[str, dict[int, str]] = defaultdict(dict)
         self._clock = threading.Lock()
@@ -66,6 +66,8 @@ class Ledger:
             if not answered.shown:
                 self._outcome.not_shown.add(case)
             return
+        part = readouts.part_path(self._store.case(self._cases[case].case.key), task.chunk)
+        self._store.written[part] = answered.sha
         with self._clock:
             seconds, images = self._outcome.spent.get(case, (0.0, 0))
             self._outcome.spent[case] = seconds + answered.seconds, images + answered.images

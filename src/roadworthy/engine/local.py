@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roadworthy.core.errors import InputError, RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.manifests import MANIFEST
 from roadworthy.engine.artifacts import ensure_artifact, is_built
 from roadworthy.engine.chunks import Chunks, Task, answer_task
 from roadworthy.engine.executor import GraphExecutor, load_artifact, load_built
@@ -32,11 +33,15 @@ from roadworthy.engine.workers import Turns, in_workers
 
 
 class Building(NamedTuple):
-    """How the building of a node went: its seconds, why it failed (empty where it did not), its peak of memory."""
+    """How the building of a node went: its seconds, why it failed (empty where it did not), its peak of memory.
+
+    `sha` is the SHA-256 of its manifest, where that was written by who built it.
+    """
 
     seconds: float
     failure: str
     peak_bytes: float
+    sha: str
 
 
 BuiltApart = Callable[[Sequence[str], int, Callable[[int], None]], dict[str, Building]]
@@ -69,6 +74,13 @@ class LocalExecutor(GraphExecutor):
             self._show_nodes([graph.cases[node]], graph, store, outcome)
         return outcome
 
+    def build_node(self, node: str, graph: Graph, store: RunFolder) -> Building:
+        """Build one artifact by its hash, whose requirements are in the store, for another process: how that went."""
+        outcome = self.run_node(node, graph, store)
+        seconds, peak = outcome.spent.get(node, (0.0, 0))[0], outcome.peaks.get(node, math.nan)
+        sha = store.written.get(store.artifact(node) / MANIFEST, "")
+        return Building(seconds, outcome.failures.get(node, ""), peak, sha)
+
     def _build_level(self, nodes: Sequence[ArtifactNode], graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         self._build_apart(nodes, graph, store, outcome)
         for node in nodes:
@@ -96,10 +108,7 @@ class LocalExecutor(GraphExecutor):
         with self.progress(f"{activity} {len(waiting)} networks", sum(p.work for p in waiting.values())) as advance:
             built = self.apart([*waiting], self.workers, advance)
         for hash_, building in built.items():
-            if building.failure:
-                outcome.failures[hash_] = building.failure
-            outcome.spent[hash_] = building.seconds, waiting[hash_].work
-            outcome.peaks[hash_] = building.peak_bytes
+            note_building(building, hash_, waiting[hash_].work, store, outcome)
 
     def _build(self, node: ArtifactNode, graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         if node.hash in graph.reasons(outcome.failures):
@@ -117,6 +126,16 @@ class LocalExecutor(GraphExecutor):
         if not was_there:
             outcome.spent[node.hash] = time.perf_counter() - started, part.work
             outcome.peaks[node.hash] = peak.bytes
+
+
+def note_building(building: Building, node: str, work: int, store: RunFolder, outcome: Outcome) -> None:
+    """Take down how another process has built a node."""
+    if building.failure:
+        outcome.failures[node] = building.failure
+    if building.sha:
+        store.written[store.artifact(node) / MANIFEST] = building.sha
+    outcome.spent[node] = building.seconds, work
+    outcome.peaks[node] = building.peak_bytes
 
 
 def show(

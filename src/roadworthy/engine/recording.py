@@ -60,12 +60,14 @@ def source_record(
     seen: Mapping[str, Sequence[str]],
     changes: Mapping[str, float],
     notes: Sequence[str] = (),
+    found: Mapping[str, Sequence[str]] | None = None,
 ) -> SourceRecord:
     """The data and models of a source.
 
     seen     the ids of images that are training images too, of the `test` and `validation` data and of recorded sets
     changes  by how much the answers of a model differ when it is asked again, by the model's name
     notes    what a reader must know besides what the data itself says
+    found    what the check before the run found of a model, by the model's name
     """
     return SourceRecord(
         data=_data_record(
@@ -81,6 +83,7 @@ def source_record(
                 **_described(model, bench.section.models.get(name) if bench.section else None),
                 capabilities=sorted(model.capabilities),
                 changes_by=changes.get(name, 0.0),
+                found=[*(found or {}).get(name, ())],
                 isolated=all(leaf.isolated for leaf in leaves(model)),
                 artifacts=_artifacts_of(plan, bench.source, name),
             )

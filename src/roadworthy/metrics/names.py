@@ -74,12 +74,17 @@ def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
 def unknown_metric(name: str, known: Iterable[str], own: Iterable[Metric] = (), kind: str = "metric") -> UnknownName:
     """The error for a name that is none of the known metrics: which one comes nearest.
 
-    Where known names go on from this one (`fpr95`), all of them do: they are named with what each means.
+    Where known names go on from this one (`fpr95`), all of them do: they are named with what each means. Where other
+    protocols have a metric of this name, none that only looks like it is named: it can mean the opposite.
 
     >>> str(unknown_metric("acuracy", ["accuracy", "ece"]))
     "unknown metric 'acuracy': did you mean 'accuracy'? Known: accuracy, ece."
     """
     known = sorted(known)
+    elsewhere = sorted(protocol for protocol, has in _BY_PROTOCOL.items() if name in {metric.name for metric in has})
+    if kind == "metric" and elsewhere and name not in {*METRICS, *(metric.name for metric in own)}:
+        owners = f"protocol {elsewhere[0]} has" if len(elsewhere) == 1 else f"protocols {' and '.join(elsewhere)} have"
+        return UnknownName(kind, name, known, f": the {owners} it, ask for it with `where: {{protocol: ...}}`.")
     meant = [
         find_metric(metric, own) for metric in known if metric.startswith(f"{name}_") and not metric.endswith(DROP)
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,6 +55,8 @@ class Adapter(Model):
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}
     """What else `describe` says, such as the kind of the adapter."""
+    images_per_second: float | None = None
+    """How many images its user lets it be asked about per second; None: as many as it answers."""
 
     @abstractmethod
     def run(self, tensor: NDArray[Any]) -> Prediction:
@@ -105,6 +109,17 @@ class Adapter(Model):
             raise InputError(f"{what}: {error}") from None
         has_classes = {"probabilities"} | ({"logits"} if self.outputs == "logits" else set())
         self.capabilities = self.reading.capabilities | (has_classes if self.num_classes else set())
+
+    def fed(self, **changes: Any) -> Adapter:
+        """The same network with its images prepared in another way: `range`, `colour` or `layout`. Nothing is loaded.
+
+        Preprocessing that a model brings along as a whole cannot be changed: an `InputError`.
+        """
+        if type(self.preprocess) is not Preprocess:
+            raise InputError(f"model {self.name} prepares its images by steps of its own: {self.preprocess}")
+        other = copy.copy(self)
+        other.preprocess = replace(self.preprocess, **changes)
+        return other
 
     @property
     def box_form(self) -> BoxForm | None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from roadworthy.models.check_boxes import BoxReport, check_boxes, known_boxes
 from roadworthy.models.check_variance import check_variance
 from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import LAYOUTS, AmbiguousLayout
+from roadworthy.models.steadiness import ask_again
 
 SAMPLE = 512
 MIN_FITTED_SKILL = 0.5
@@ -32,8 +33,8 @@ MIN_FITTED_SKILL = 0.5
 MIN_IMAGES_PER_CLASS = 4
 SECONDS_FOR_ALTERNATIVES = 10.0
 MAX_TRIALS = 10
-ANSWER_TOLERANCE = 1e-3
-"""Of a probability, and of a box as a share of the longer side of the images."""
+UNSETTLED = 0.25
+"""The p of the exact McNemar test from which on a better alternative is not named at all."""
 
 USES = {
     "probabilities": "shifts, calibration, out-of-distribution tests by confidence, black-box monitors",
@@ -79,7 +80,8 @@ class CheckReport:
 
     `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
     model is no better than chance (see `compare_with_chance`), and nothing was found that helps. `boxes` is there for a
-    localizer on data with boxes; without classes, all that is said of them is NaN.
+    localizer on data with boxes; without classes, all that is said of them is NaN. `unsettled` names the setting that
+    was the best in the sample where it is not better beyond doubt.
     """
 
     model: str
@@ -101,6 +103,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     at_chance: bool = False
     data_notes: tuple[str, ...] = ()
+    unsettled: str = ""
 
     @property
     def ok(self) -> bool:
@@ -115,7 +118,7 @@ class CheckReport:
         wrong, right = (showing.status(word) for word in ("fail", "pass"))
         findings = [line.removeprefix("finding: ") for line in self.lines() if line.startswith("finding: ")]
         rest = [line.strip() for line in self.lines() if not line.startswith("finding: ")]
-        rows = [(wrong, text) for text in findings] or [(right, "nothing wrong was found")]
+        rows = [(wrong, text) for text in findings] or [(right, self._conclusion)]
         named = [(name, value) for name, colon, value in (line.partition(": ") for line in rest) if colon]
         facts = showing.pairs([*named, *(("", line) for line in rest if ": " not in line)])
         return showing.card(f"Check of {self.model}", showing.table(("result", "finding"), rows), facts)
@@ -145,11 +148,18 @@ class CheckReport:
         if self.boxes and self.boxes.at_chance:
             tried = f", and no other {self.boxes.varied} helps" if self.boxes.varied else ""
             lines.append(f"finding: its boxes are no better than always the mean box{tried}")
+        if self.unsettled:
+            lines.append(f"not settled: {self.unsettled}")
         if self.ok:
-            lines.append("nothing wrong was found")
+            lines.append(self._conclusion)
         if self.class_order is not None:
             lines += ["class order for `classes=`, one name per line:", *self.class_order]
         return lines
+
+    @property
+    def _conclusion(self) -> str:
+        """What is said where there is no finding."""
+        return f"nothing wrong was found{' beyond doubt' if self.unsettled else ''}"
 
     def _class_lines(self) -> list[str]:
         """What is said of the classes."""
@@ -243,7 +253,8 @@ def _with_classes(
     interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, seen.affordable))
     given = Trial(seen.forced, answers[: len(tried)])
-    findings, order = _search(seen.build, seen.opened, given, tried, class_names, len(tried) == len(batch))
+    found = search_alternatives(seen.build, seen.opened, given, tried, class_names, whole=len(tried) == len(batch))
+    findings, order = list(found.findings), found.order
     if order is not None and isinstance(model, AlignedModel):
         order = tuple(order[column] for column in np.argsort(model.order))
     if order is not None:
@@ -262,6 +273,7 @@ def _with_classes(
         class_order=order,
         notes=tuple(notes),
         at_chance=not findings and not unsteady and is_chance,
+        unsettled=found.unsettled,
     )
 
 
@@ -272,27 +284,48 @@ def _affordable(count: int, seconds: float) -> int:
     return count
 
 
-def _search(
-    build: Factory, model: Model, given: Trial, batch: Batch, class_names: tuple[str, ...], whole: bool
-) -> tuple[list[Finding], tuple[str, ...] | None]:
+class Search(NamedTuple):
+    """What a search of alternatives found beyond doubt, the class order where it is another, and what is not settled.
+
+    `unsettled` names the setting that was the best on the images, where nothing is better beyond doubt, and `p` is the
+    probability of such a gain by luck; the text is empty where luck explains it well.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    order: tuple[str, ...] | None = None
+    unsettled: str = ""
+    p: float = 1.0
+
+
+def search_alternatives(
+    build: Factory,
+    model: Model,
+    given: Trial,
+    batch: Batch,
+    class_names: tuple[str, ...],
+    *,
+    whole: bool = False,
+    screened: int = MIN_SAMPLE,
+    size: int = BATCH,
+) -> Search:
     """What works better than the model as given: other settings, another class order, or both.
 
-    `whole` says that the batch is all that was asked; else a finding says how many images it speaks of.
+    `whole` says that the batch is all that was asked; else a finding says how many images it speaks of. `screened` are
+    the first images, on which an alternative must be better for the others to be asked; `size` those asked at once.
     """
     judge = Judge(batch.labels, class_names)
-    trials = [given, *_alternatives(build, model, given, batch, judge)]
+    trials = [given, *_alternatives(build, model, given, batch, judge, screened, size)]
     best = judge.best([*trials, *(ordered for trial in trials for ordered in judge.orders(trial))])
-    accuracy = judge.accuracy(best.answers)
+    accuracy, before = judge.accuracy(best.answers), judge.accuracy(given.answers)
     shown = "" if whole else f" on {len(batch)} of the images"
     if best is not given:
         reason = f" (the model has its classes in another order: {best.how})" if best.order else ""
-        before = judge.accuracy(given.answers)
         text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{shown}{reason}"
     elif given.changes:
         text = f"the input shape fits both layouts: with {given.spelled} accuracy is {accuracy:.3f}{shown}"
     else:
-        return [], None
-    return [Finding(text, dict(best.changes), accuracy)], best.order
+        return judge.unsettled(trials)
+    return Search((Finding(text, dict(best.changes), accuracy),), best.order)
 
 
 @dataclass(frozen=True)
@@ -315,9 +348,30 @@ class Judge:
         """True where `new` is better than `old` beyond doubt (exact McNemar), by enough, and works at all."""
         if self.accuracy(new) < self.accuracy(old) + MIN_GAIN or self.skill(new) < MIN_SKILL:
             return False
+        return self.p(new, old) < SIGNIFICANCE
+
+    def p(self, new: Answers, old: Answers) -> float:
+        """The probability of so many more right answers by luck (exact McNemar test, one-sided)."""
         right, was_right = new == self.labels, old == self.labels
         gained, lost = int((right & ~was_right).sum()), int((was_right & ~right).sum())
-        return bool(_binomial_test(gained, gained + lost, 0.5, "greater").pvalue < SIGNIFICANCE)
+        return float(_binomial_test(gained, gained + lost, 0.5, "greater").pvalue) if gained + lost else 1.0
+
+    def unsettled(self, trials: Sequence[Trial]) -> Search:
+        """The best of the trials where it is better than the first on these images, but not beyond doubt.
+
+        Nothing where none is better by `MIN_GAIN`, works at all, and has a p below `UNSETTLED`.
+        """
+        given, *others = trials
+        best = max(others, key=lambda trial: (self.accuracy(trial.answers), -trial.cost), default=given)
+        accuracy, before = self.accuracy(best.answers), self.accuracy(given.answers)
+        p = self.p(best.answers, given.answers)
+        if accuracy < before + MIN_GAIN or self.skill(best.answers) < MIN_SKILL or p >= UNSETTLED:
+            return Search()
+        text = (
+            f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f} on {len(self.labels)} images, "
+            f"which is the best of the settings that were tried and may be luck (p = {p:.2g}): try more images"
+        )
+        return Search(unsettled=text, p=p)
 
     def best(self, trials: Sequence[Trial]) -> Trial:
         """The trial to prefer to the first: as few changes as do; one more only where it is better beyond doubt."""
@@ -372,54 +426,41 @@ def draw_sample(dataset: Dataset, which: slice, seed: int) -> Batch:
     return dataset.batch([int(row) for row in rng.permutation(len(dataset))[which]])
 
 
-def _alternatives(build: Factory, model: Model, given: Trial, batch: Batch, judge: Judge) -> Iterator[Trial]:
+def _alternatives(
+    build: Factory, model: Model, given: Trial, batch: Batch, judge: Judge, screened: int, size: int
+) -> Iterator[Trial]:
     """The model under every other combination of range, colour order and layout that it takes.
 
     Where most answers are right as given, an alternative that is no better on the first images is dropped there.
     """
-    few = slice(0, MIN_SAMPLE)
+    few = slice(0, screened)
     screen = Judge(judge.labels[few], judge.class_names)
     target = screen.accuracy(given.answers[few]) if judge.accuracy(given.answers) >= 0.5 else -1.0
 
     def ask(built: Model) -> Answers | None:
         other = align(built, judge.class_names)
-        answers = _answers(other, batch.take(few))
+        answers = answered_classes(other, batch.take(few), size)
         if screen.accuracy(answers) <= target:
             return None
-        return np.concatenate([answers, _answers(other, batch.take(slice(MIN_SAMPLE, None)))])
+        return np.concatenate([answers, answered_classes(other, batch.take(slice(screened, None)), size)])
 
     for changes, answers in alternatives(build, model, given.changes, batch.images.shape[-1], ask):
         yield Trial(changes, answers)
 
 
-def _answers(model: Model, batch: Batch, size: int = BATCH) -> Answers:
+def answered_classes(model: Model, batch: Batch, size: int) -> Answers:
+    """The class (N,) that a model answers to each image, asked in batches of `size` images."""
     return np.asarray(model.answer(batch, size).probabilities.argmax(axis=1))
 
 
 def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Finding]:
     """Whether the same images get the same answer again, and also beside other images."""
-    size = min(BATCH, model.fixed_batch or BATCH, len(batch))
-    first = prediction.rows(size)
-    again = model.answer(batch.take(slice(0, size)), BATCH)
-    if (change := _change(again, first, batch)) > ANSWER_TOLERANCE:
-        return [Finding(f"the same images get other answers when asked again (by {change:.2g}): is dropout active?")]
-    few = max(1, size // 8)
-    beside = model.answer(batch.take([*range(few)] + [0] * (size - few)), BATCH)
-    if (change := _change(beside.rows(few), first.rows(few), batch)) > ANSWER_TOLERANCE:
-        question = "is batch normalisation in training mode?"
-        return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {question}")]
-    return []
-
-
-def _change(new: Prediction, old: Prediction, batch: Batch) -> float:
-    """The largest change of a probability, and of a coordinate of a box as a share of the longer side."""
-    units = {"probabilities": 1.0, "boxes": float(max(batch.images.shape[1:3]))}
-    changes = [
-        float(np.abs(new.columns[name] - old.columns[name]).max(initial=0.0)) / unit
-        for name, unit in units.items()
-        if name in old.columns
-    ]
-    return max(changes)
+    size = model.fixed_batch if model.fixed_batch and model.fixed_batch > 1 else BATCH
+    size = min(size, len(batch))
+    steadiness = ask_again(model, batch.take(slice(0, size)), prediction.rows(size), BATCH)
+    question = "" if steadiness.is_late else ": is dropout active?"
+    texts = [f"it {steadiness.reason}{question}"] if steadiness.reason else []
+    return [Finding(text) for text in (*texts, steadiness.note) if text]
 
 
 def _binomial_test(*counts: Any) -> Any:

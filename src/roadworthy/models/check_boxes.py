@@ -149,34 +149,44 @@ class _BoxTrial:
 
 
 def check_boxes(
-    build: Factory, model: Model, given: Mapping[str, str], batch: Batch, boxes: Boxes, tried: int, unsteady: bool
+    build: Factory,
+    model: Model,
+    given: Mapping[str, str],
+    batch: Batch,
+    boxes: Boxes,
+    tried: int,
+    unsteady: bool,
+    *,
+    screened: int = MIN_SAMPLE,
+    size: int = BATCH,
 ) -> tuple[BoxReport, list[Finding]]:
     """What a sample says of the boxes (N, 4) that a model answers to a batch, and what would make them better.
 
     `given` are changes without which the model cannot be run; alternatives are tried on the first `tried` images. An
     `unsteady` model, which answers differently when asked again, is not said to be at chance. An alternative is a
     finding only where it is better beyond doubt: paired t test on the IoU of the same images below 0.001, at least 0.02
-    more, and at least a tenth of the way from always answering the mean box to 1.
+    more, and at least a tenth of the way from always answering the mean box to 1. `screened` are the first images, on
+    which an alternative must be better for the others to be asked, `size` those asked at once.
     """
     rows = known_boxes(batch.boxes)
     true = np.asarray(batch.boxes, np.float64)[rows]
     overlaps = _overlaps(true, boxes[rows])
     some = rows[rows < tried]
-    findings = _search(build, model, _BoxTrial(given, boxes[some]), batch.take(some.tolist()))
+    findings = _search(build, model, _BoxTrial(given, boxes[some]), batch.take(some.tolist()), screened, size)
     chance = compare_with_mean_box(true, boxes[rows])
     at_chance = not findings and not unsteady and chance.is_chance
     interval, varied = mean_interval(overlaps), varied_settings(model)
     return BoxReport(len(rows), chance.iou, interval, chance.constant, at_chance, varied), findings
 
 
-def _search(build: Factory, model: Model, given: _BoxTrial, batch: Batch) -> list[Finding]:
+def _search(build: Factory, model: Model, given: _BoxTrial, batch: Batch, screened: int, size: int) -> list[Finding]:
     """The finding of the best alternative, where one is better beyond doubt."""
     form = box_form(model)
     if form is None or not len(batch):
         return []
     true = np.asarray(batch.boxes)
     best = given
-    trials = _trials(build, model, form, given, batch)
+    trials = _trials(build, model, form, given, batch, screened, size)
     for trial in sorted(trials, key=lambda trial: (len(trial.changes), -_iou(true, trial))):
         if _is_better(true, trial.boxes, best.boxes):
             best = trial
@@ -187,21 +197,23 @@ def _search(build: Factory, model: Model, given: _BoxTrial, batch: Batch) -> lis
     return [Finding(text, dict(best.changes), iou=_iou(true, best))]
 
 
-def _trials(build: Factory, model: Model, form: BoxForm, given: _BoxTrial, batch: Batch) -> Iterator[_BoxTrial]:
+def _trials(
+    build: Factory, model: Model, form: BoxForm, given: _BoxTrial, batch: Batch, screened: int, size: int
+) -> Iterator[_BoxTrial]:
     """The boxes in every other form, as the model is fed now and under every other way to feed it."""
     yield from _in_other_forms(model, form, given, batch)
-    few = batch.take(slice(0, MIN_SAMPLE))
+    few = batch.take(slice(0, screened))
     true_of_few = np.asarray(few.boxes, np.float64)
     works = _iou(np.asarray(batch.boxes, np.float64), given) >= WORKS
-    target = _iou(true_of_few, _BoxTrial({}, given.boxes[:MIN_SAMPLE])) if works else -1.0
+    target = _iou(true_of_few, _BoxTrial({}, given.boxes[:screened])) if works else -1.0
 
     def ask(other: Model) -> Boxes | None:
-        first = other.answer(few, BATCH).columns["boxes"]
+        first = other.answer(few, size).columns["boxes"]
         forms = [_BoxTrial({}, first), *_in_other_forms(other, form, _BoxTrial({}, first), few)]
         if max(_iou(true_of_few, trial) for trial in forms) <= target:
             return None
-        rest = batch.take(slice(MIN_SAMPLE, None))
-        return np.concatenate([first, other.answer(rest, BATCH).columns["boxes"]]) if len(rest) else first
+        rest = batch.take(slice(screened, None))
+        return np.concatenate([first, other.answer(rest, size).columns["boxes"]]) if len(rest) else first
 
     for changes, boxes in alternatives(build, model, given.changes, batch.images.shape[-1], ask):
         trial = _BoxTrial(changes, boxes)

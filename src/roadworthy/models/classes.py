@@ -102,8 +102,8 @@ def align(model: Model, class_names: Sequence[str]) -> Model:
     model = model.for_classes(class_names)
     if len(class_names) != model.num_classes:
         raise InputError(
-            f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}"
-            f"{box_hint(model.num_classes)}"
+            f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}: fix the "
+            f"order and number of classes with `classes=`{box_hint(model.num_classes)}"
         )
     if model.class_names is None or tuple(class_names) == tuple(model.class_names):
         return model

@@ -178,14 +178,13 @@ class TorchModel(TorchAnswers):
 
     @contextmanager
     def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
-        """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
+        """A list that holds afterwards what `features` gives of a layer, of every pass of this thread while inside."""
         seen: list[NDArray[np.float32]] = []
-
-        def keep(activation: Any) -> None:
-            seen.append(np.array(activation.detach().float().cpu().numpy()))
-
-        with self._read(layer, keep):
+        activations: list[Any] = []
+        with self._read(layer, activations.append):
             yield seen
+        # Read after the pass, as `features` is: what follows the layer may have changed its tensor in place.
+        seen += [np.array(activation.detach().float().cpu().numpy()) for activation in activations]
 
     def _activations(self, layer: str, values: Any, runs: int | None = None) -> list[Any]:
         """The tensors that a submodule gives, or gets with `NAME:input`, at each of its runs on a tensor.

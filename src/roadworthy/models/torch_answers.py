@@ -109,6 +109,13 @@ class TorchAnswers(Adapter):
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
         self.capabilities |= self.inner_capabilities()
 
+    def fed(self, **changes: Any) -> TorchAnswers:
+        """The same module fed in another way; what is known of how batches lie in memory stays apart."""
+        other = super().fed(**changes)
+        assert isinstance(other, TorchAnswers)
+        other._known_shapes = dict(self._known_shapes)
+        return other
+
     def inner_capabilities(self) -> frozenset[str]:
         """What it shows besides answers; nothing of a black box."""
         return frozenset()

@@ -6,7 +6,8 @@
     guard.check(image).accept
 
 FOLDER/
-  guard.json     the threshold and its rule; the model: its entry, file and hashes; the classes and size of the images
+  guard.json     the threshold and its rule; the outliers it was tried on; the model: its entry, file and hashes; the
+                 classes and size of the images
   monitor/       the monitor, as `CalibratedMonitor.save` writes it
   manifest.json  the SHA-256 of both
 """
@@ -30,23 +31,25 @@ from roadworthy.core.errors import DamagedFile, InputError, first_line, foreign_
 from roadworthy.core.files import inside, write_json
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.manifests import MANIFEST, NO_NODE, check_whole, commit
-from roadworthy.core.roles import BATCH, Dataset, Model
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
 from roadworthy.data.base import OpenedDataset, image_notes
 from roadworthy.data.images import resize
 from roadworthy.data.leaks import check_apart, counted_once, identities
 from roadworthy.models import align, load_model
-from roadworthy.models.signals import PART, OnePass, Signals
+from roadworthy.models.live import live_kind
+from roadworthy.models.signals import OnePass
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor
 from roadworthy.monitors.id_calibration import calibrate_inside, note_of_mix
 from roadworthy.monitors.id_threshold import IdRule, IdThreshold
 from roadworthy.monitors.kinds import MONITORS
-from roadworthy.monitors.learned import Learned, Rep
+from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.memory import Memory
 from roadworthy.monitors.saving import ARRAYS, RECORD
 from roadworthy.monitors.threshold import Aim
+from roadworthy.monitors.trials import Trial, readings, tried_sentence, try_on
 from roadworthy.uncertainty.validation_fit import ValidationFit
 
 FORMAT = 1
@@ -81,6 +84,7 @@ class Guard:
     channels     1 or 3 of the images that it was made from;  grey images are repeated where it is 3
     entry        the model as a study file names it, {"onnx": "m.onnx", "range": "0-1"}, where it can be loaded again;
                  paths in it start from `base`
+    tried_on     the sets of outliers that it was tried on, and what it rejected of each
 
     `check` may be called from several threads: where the model or the monitor's memory need it, they wait for each
     other. A monitor that looks back sees images in the order of the calls.
@@ -105,6 +109,7 @@ class Guard:
         channels: int = 3,
         entry: Mapping[str, Any] | None = None,
         base: Path = Path(),
+        tried_on: Sequence[Trial] = (),
     ) -> None:
         if not fitted.built_on(model):
             raise InputError(f"the monitor was built on another model than {model.name}: build it anew")
@@ -118,14 +123,18 @@ class Guard:
         self.model, self.fitted, self.rule, self.threshold = model, fitted, rule, threshold
         self.class_names, self.size, self.channels = names, size, channels
         self.entry = _entry_of(model) if entry is None else dict(entry)
-        self.base = base
+        self.base, self.tried_on = base, tuple(tried_on)
         self._lock = threading.Lock()
         self._waits = fitted.monitor.is_sequential or not model.concurrent
         self._memory = Memory(fitted.monitor, rule, fitted.state)
         self._one_pass = OnePass(model)
 
     def __repr__(self) -> str:
-        return f"guard of {self.model.name}: {self.fitted.monitor!r} {self.threshold.sentence()}"
+        return f"guard of {self.model.name}: {self.fitted.monitor!r} {self.sentence()}"
+
+    def sentence(self) -> str:
+        """What its threshold does, and what it rejects of outliers, with a monitor as the subject."""
+        return f"{self.threshold.sentence()}; {tried_sentence(self.tried_on)}"
 
     @classmethod
     def make(
@@ -136,16 +145,20 @@ class Guard:
         validation: Dataset,
         rule: IdRule | None = None,
         *,
+        outliers: Mapping[str, Dataset] | None = None,
         seed: int = 0,
     ) -> Self:
         """A guard from a model, a monitor or its name, and in-distribution images; by default of rule share, 5 %.
 
+        model       a path, an entry or a `Model`: of a torch module, `rw.load_model(net, range=..., size=...)`
         train       what the monitor learns from; None where it learns nothing
         validation  images of other objects, which the threshold is found on; where more than 1 % of them are training
                     images too, that is an `InputError`, and fewer give a warning. No temperature or epoch of a
                     network may come from these images
+        outliers    sets outside the domain by name, to try the guard on besides drawn noise; nothing is learned from
+                    them. What it rejects of each stands in `tried_on`, its sentence and its record: see `try_on`
         seed        of the draw of one image per object, and of the half of the objects that a monitor learns from: both
-                    belong to rule conformal, see `calibrate_inside`
+                    belong to rule conformal, see `calibrate_inside`; and of the noise
         """
         if not len(validation):
             raise InputError(f"a guard cannot be made from {validation.name}: it holds no images")
@@ -156,22 +169,21 @@ class Guard:
             for note in image_notes(validation):
                 warnings.warn(f"validation data {validation.name}: {note}", stacklevel=2)
         settings = MONITORS.get(monitor)() if isinstance(monitor, str) else monitor
-        opened = load_model(model)
+        opened = _loaded(model)
         entry = dict(model) if isinstance(model, Mapping) else _entry_of(opened)
         _check_not_fitted_on(opened, validation)
         loaded = align(opened, validation.class_names)
         fitted = settings.build(loaded, train)
-        rows, predictions = _readings(fitted, loaded, validation)
+        rows, predictions = readings(fitted, loaded, validation)
         groups = np.asarray(validation.groups)
         mix = note_of_mix(validation)
         calibrated = calibrate_inside(
             fitted, rows, groups, rule or IdRule(), predictions=predictions, seed=seed, note=mix
         )
+        parts = loaded, fitted, calibrated.rule, calibrated.threshold
         return cls(
-            loaded,
-            fitted,
-            calibrated.rule,
-            calibrated.threshold,
+            *parts,
+            tried_on=try_on(*parts, validation, outliers=outliers, seed=seed),
             class_names=validation.class_names,
             size=validation.size,
             channels=validation.channels,
@@ -265,7 +277,8 @@ class Guard:
             "sha256": sha,
         }
         facts = {"class_names": self.class_names, "size": self.size, "channels": self.channels}
-        write_json(home / GUARD, {"format": FORMAT, "threshold": self.threshold.record(), "model": model, **facts})
+        tried = {"threshold": self.threshold.record(), "tried_on": [trial.record() for trial in self.tried_on]}
+        write_json(home / GUARD, {"format": FORMAT, **tried, "model": model, **facts})
         commit(home, {"guard": FORMAT}, (GUARD, *(f"{MONITOR}/{name}" for name in (RECORD, ARRAYS, MANIFEST))))
         return home
 
@@ -285,10 +298,11 @@ class Guard:
                 raise ValueError("no picture has these channels and this size")
             name, fingerprint = str(stored["name"]), str(stored["fingerprint"])
             entry, sha = stored["entry"], stored["sha256"]
+            tried_on = tuple(map(Trial.of_record, record.get("tried_on", ())))  # earlier versions tried none
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, InputError):
             raise DamagedFile(f"{home / GUARD} is not a valid record of a guard: save the guard again") from None
         given = _found_entry(home, entry, sha, name) if model is None else model
-        loaded = align(load_model(given), class_names)
+        loaded = align(_loaded(given), class_names)
         if loaded.fingerprint() != fingerprint:
             raise InputError(
                 f"the guard in {home} was made with another model than {loaded.name} with these settings: give that "
@@ -297,7 +311,7 @@ class Guard:
         calibrated = CalibratedMonitor.load(home / MONITOR, loaded)
         kept = dict(given) if isinstance(given, Mapping) else None
         options = {"class_names": class_names, "size": size, "channels": channels, "entry": kept}
-        return cls(loaded, calibrated.fitted, calibrated.rule, threshold, **options)
+        return cls(loaded, calibrated.fitted, calibrated.rule, threshold, tried_on=tried_on, **options)
 
 
 def load_guard(folder: str | Path, model: str | Path | Mapping[str, Any] | Model | None = None) -> Guard:
@@ -318,14 +332,15 @@ def _check_not_fitted_on(model: Model, validation: Dataset) -> None:
         _check_not_fitted_on(inner, validation)
 
 
-def _readings(fitted: FittedMonitor, model: Model, data: Dataset) -> tuple[Rep, NDArray[np.int64]]:
-    """What the monitor keeps of each image, (N, D), and the predicted classes (N,): the model is asked once."""
-    rows, predictions = [], []
-    for start in range(0, len(data), PART):
-        signals = Signals(model, data.batch(slice(start, min(start + PART, len(data)))), BATCH)
-        rows.append(fitted.represent_signals(signals))
-        predictions.append(signals.probabilities.argmax(axis=1).astype(np.int64))
-    return np.concatenate(rows), np.concatenate(predictions)
+def _loaded(model: str | Path | Mapping[str, Any] | Model) -> Model:
+    """The model; a bare torch module is refused: what pixels it takes stands nowhere, and a wrong guess is silent."""
+    kind = None if isinstance(model, str | Path | Mapping | Model) else live_kind(model)
+    if kind is not None and kind.kind == "torch":
+        raise InputError(
+            "a torch module does not say which pixels it takes: give `rw.load_model(net, range=..., size=...)` in its "
+            "place, such as range='imagenet', size=224"
+        )
+    return load_model(model)
 
 
 def _entry_of(model: Model) -> dict[str, Any] | None:

@@ -61,6 +61,7 @@ def render(facts: Facts, pages: Sequence[Page], protocols: Mapping[str, str] | N
         ],
         worst=frame.worst_conditions(pages),
         unsteady=[words for part in facts.parts for words in frame.unsteady_words(part)],
+        found=[words for part in facts.parts for words in frame.found_words(part)],
         lines=lines,
         rules=_unique(line.rule for line in lines),
         many=len(lines) > FEW_MODELS,
@@ -85,7 +86,8 @@ def headline(facts: Facts, pages: Sequence[Page]) -> list[str]:
 
 def page_lines(facts: Facts, pages: Sequence[Page]) -> list[str]:
     """The main figures of each page in lines of plain text, after a warning on models whose answers do not repeat."""
-    warnings = [f"Warning: {words}" for part in facts.parts for words in frame.unsteady_words(part)]
+    found = [words for part in facts.parts for words in (*frame.unsteady_words(part), *frame.found_words(part))]
+    warnings = [f"Warning: {words}" for words in found]
     lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
     return [one_line(line) for line in (*warnings, *lines)]
 

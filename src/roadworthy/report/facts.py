@@ -21,7 +21,7 @@ from roadworthy.report.why_facts import WhyFacts, read_why, why_facts
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Decision, Failed, failed_parts
-from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
+from roadworthy.verdict.history import Entry, changes_since, history_lines, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
 from roadworthy.verdict.why import stored_deciding_row
 
@@ -196,6 +196,15 @@ class Facts:
     def has_other_criteria(self) -> bool:
         """Whether the verdict is by other criteria than those that the study was run with."""
         return other_criteria(self.history)
+
+    @cached_property
+    def history_lines(self) -> list[str]:
+        """What is other since the run's own verdict before, and what is lost of its history."""
+        return history_lines(self.history)
+
+    def changes_since(self, entry: Entry) -> list[str]:
+        """What is other in an entry of the history than in the run's own verdict before it."""
+        return changes_since(self.history, entry)
 
     @cached_property
     def own(self) -> Entry | None:

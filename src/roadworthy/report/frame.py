@@ -190,6 +190,11 @@ def unsteady_words(facts: Facts) -> list[str]:
     ]
 
 
+def found_words(facts: Facts) -> list[str]:
+    """What the check before the run found of the models, a sentence each."""
+    return [f"{name}: {text}." for name, model in facts.known_models.items() for text in model.found]
+
+
 def notes(facts: Facts) -> list[str]:
     """What a reader must know about the data before trusting a number."""
     data = facts.data

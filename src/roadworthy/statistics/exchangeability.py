@@ -36,6 +36,8 @@ STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 """Bets on rejection, as shares of the wealth that an accepted image costs."""
 TIES_KEY, DROPS_KEY = 0x7469_6573, 0x6472_6F70
 """Tell the random numbers that break ties, and those that say which score is dropped, from others of the same seed."""
+STREAM_WORDS = {"key": 2, "counter": 4, "buffer": 4}
+"""The words of 64 bits that a random stream is known by."""
 MOST_SCORES = 10_000
 """How many scores a test of exchangeability keeps, unless it is told otherwise."""
 
@@ -194,7 +196,8 @@ class ExchangeabilityMartingale(BettingTest):
     def record(self) -> dict[str, Any]:
         """The state as plain values: the scores that are kept and both random streams are part of it."""
         streams = {"ties": _stream_record(self._ties), "drops": _stream_record(self._drops)}
-        return {**super().record(), "most": self.most, "scores": [*self._sorted], "streams": streams}
+        scores = [score if math.isfinite(score) else str(score) for score in self._sorted]  # JSON has no infinity
+        return {**super().record(), "most": self.most, "scores": scores, "streams": streams}
 
     @classmethod
     def _restored(cls, record: Mapping[str, Any]) -> Self:
@@ -249,6 +252,8 @@ class RejectionRateTest(BettingTest):
 
 
 def _stream(seed: int, key: int) -> np.random.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise InputError(f"the seed of a test is a whole number of 0 to 2^64 - 1, not {seed!r}")
     return np.random.Generator(np.random.Philox(key=np.array([seed, key], dtype=np.uint64)))
 
 
@@ -257,17 +262,19 @@ def _stream_record(stream: np.random.Generator) -> dict[str, Any]:
     state = stream.bit_generator.state
     words = {**state["state"], "buffer": state["buffer"]}
     return {
-        **{name: [f"{word:016x}" for word in words[name].tolist()] for name in ("key", "counter", "buffer")},
+        **{name: [f"{word:016x}" for word in words[name].tolist()] for name in STREAM_WORDS},
         **{name: int(state[name]) for name in ("buffer_pos", "has_uint32", "uinteger")},
     }
 
 
 def _restored_stream(record: Mapping[str, Any]) -> np.random.Generator:
     """The stream that `_stream_record` wrote; what is none is a `KeyError`, `TypeError` or `ValueError`."""
-    words = {
-        name: np.array([int(word, 16) for word in record[name]], dtype=np.uint64)
-        for name in ("key", "counter", "buffer")
-    }
+    words = {name: np.array([int(word, 16) for word in record[name]], dtype=np.uint64) for name in STREAM_WORDS}
+    for name, count in STREAM_WORDS.items():
+        if words[name].shape != (count,):
+            raise ValueError(f"{name} must be {count} words of 64 bits")
+    if record["buffer_pos"] not in range(STREAM_WORDS["buffer"] + 1):
+        raise ValueError("buffer_pos must be 0 to 4")
     stream = _stream(0, 0)
     stream.bit_generator.state = {
         "bit_generator": "Philox",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import comb, stdtr, stdtrit
 
 from roadworthy.statistics.anova import NO_SPREAD, fitted_model
 from roadworthy.statistics.factorial import Factorial, Floats, Indices, Term, factorial, name_of, named, summed
@@ -199,7 +199,11 @@ def repeated_posthoc(
         adjusted[family] = holm(p[family])
         if members.any():
             half[members] = -stdtrit(df[members], (1 - confidence) / 2 / members.sum()) * error[members]
-            notes.append(_needed(df[members], bool((tests[members] == PAIRED).all()), 1 - confidence, words))
+            is_welch = tests[members] == WELCH
+            least = np.where(is_welch, _least_p(counts[first], counts[second])[members], 2.0 ** -df[members]).min()
+            notes.append(
+                _needed(df[members], float(least), "values" if is_welch.any() else "differences", 1 - confidence, words)
+            )
     significant = adjusted < 1 - confidence
     beyond = int((significant & (np.abs(difference) <= half)).sum())
     if beyond:
@@ -388,10 +392,19 @@ def _unit_differences(values: Floats, first: Indices, second: Indices, welch: Bo
     )
 
 
-def _needed(df: Floats, paired: bool, alpha: float, family: str) -> str:
+def _least_p(one: Indices, other: Indices) -> Floats:
+    """The least p (P,) of a test by exchange of values that are not paired, `one` (P,) and `other` (P,) of them.
+
+    Of all ways to divide them the one that was seen is the most extreme, and so is its mirror where both are as many.
+    """
+    return np.asarray(np.where(one == other, 2, 1) / comb(one + other, one))
+
+
+def _needed(df: Floats, least: float, of: str, alpha: float, family: str) -> str:
     """A note on how large a difference must be for so few degrees of freedom (one per pair of a family) to find it.
 
-    A t test has no least p. That of the signs of U paired differences has, 2 / 2^U: it does not take them for normal.
+    A t test has no `least` p. One that does not take what it is made `of` for normal has: that of the signs of U paired
+    differences 2 / 2^U, and `_least_p`.
     """
     typical, pairs = float(np.median(df)), len(df)
     first, last = (f"{-stdtrit(typical, alpha / 2 / count):.1f}" for count in (pairs, 1))
@@ -400,5 +413,5 @@ def _needed(df: Floats, paired: bool, alpha: float, family: str) -> str:
     if pairs > 1:
         counts = f"{pairs}, with {freedom} each: the largest difference is found from {first} times its standard error "
         counts += f"on, the smallest from {last} times"
-    least = f"; a test that does not take differences for normal has no p below {2.0**-typical:.2g}" if paired else ""
-    return f"{family}: {counts}{least.replace(' 0.', ' .')}"
+    lowest = f"{least:.2g}".removeprefix("0")
+    return f"{family}: {counts}; a test that does not take {of} for normal has no p below {lowest}"

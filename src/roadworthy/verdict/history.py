@@ -1,7 +1,7 @@
-"""The history of a run's verdicts: by which criteria it was judged, when, how, and which verdict is its own.
+"""The history of a run's verdicts: what was judged, by which criteria, when, how, and which verdict is its own.
 
 Every entry holds the SHA-256 of its criteria and of its verdict, and one of itself with the entry before it, so that no
-entry can be changed or taken out alone.
+entry can be changed or taken out alone. What is lost of a history has an entry of its own.
 """
 
 from __future__ import annotations
@@ -9,22 +9,87 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.record import read_recorded
+from roadworthy.core.record import HISTORY, RECORD, DataRecord, RunRecord, read_record, read_recorded, recorded_files
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.verdict.criteria import Criterion, Decision, load_criteria
 from roadworthy.verdict.judge import VerdictStatus
 
-HISTORY = "verdicts.json"
-
-Made = Literal["study", "judged", "replaced"]
+Made = Literal["study", "judged", "replaced", "lost"]
 """How a verdict came about: by the study's own criteria when it was run, by others for once (it is not the run's own),
-or by others that were put in place of the run's own."""
+or by others that were put in place of the run's own. An entry `lost` is no verdict: it says that some are missing."""
+
+
+class ImageSet(BaseModel):
+    """A set of images that was judged, by its content and what it holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    fingerprint: str
+    images: int
+    objects: int
+
+    def counts(self) -> str:
+        """How many images of how many objects it holds."""
+        images = "1 image" if self.images == 1 else f"{self.images:,} images"
+        return f"{images} of {self.objects:,} object{'' if self.objects == 1 else 's'}"
+
+
+class Subject(BaseModel):
+    """What was judged: the seed, the test data and recorded sets by name, the fingerprint of each model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    seed: int
+    data: dict[str, ImageSet]
+    models: dict[str, str]
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Self:
+        """What a run tested, by its record."""
+        sets = {
+            name: ImageSet(fingerprint=data.fingerprint, images=data.images, objects=data.groups)
+            for source, part in record.sources.items()
+            for name, data in _named_sets(source, part.data)
+        }
+        return cls(seed=record.seed, data=sets, models={n: m.fingerprint for n, m in record.models.items()})
+
+    def changes(self, before: Subject) -> list[str]:
+        """What is other than it was `before`, in a few words each.
+
+        >>> signs = ImageSet(fingerprint="a", images=40, objects=40)
+        >>> fewer = ImageSet(fingerprint="b", images=38, objects=38)
+        >>> first = Subject(seed=0, data={"test data": signs}, models={"m": "c"})
+        >>> Subject(seed=0, data={"test data": fewer}, models={"m": "c"}).changes(first)
+        ['test data: 38 images of 38 objects, before 40 images of 40 objects']
+        """
+        words = []
+        for name in dict.fromkeys([*before.data, *self.data]):
+            old, new = before.data.get(name), self.data.get(name)
+            if old is None or new is None:
+                words.append(f"{name}: {'left out' if old else 'added'}")
+            elif old.counts() != new.counts():
+                words.append(f"{name}: {new.counts()}, before {old.counts()}")
+            elif old != new:
+                words.append(f"{name}: other content, labels, names or order, as before {new.counts()}")
+        for name in dict.fromkeys([*before.models, *self.models]):
+            if (was := before.models.get(name)) != (now := self.models.get(name)):
+                words.append(
+                    f"model {name}: {'left out' if now is None else 'added' if was is None else 'another one'}"
+                )
+        return [*words, *([f"seed {self.seed}, before {before.seed}"] if self.seed != before.seed else [])]
+
+
+def _named_sets(source: str, data: DataRecord) -> list[tuple[str, DataRecord]]:
+    """The test data of a source and its recorded sets, each with a name that does not depend on where it lies."""
+    prefix = f"{source}: " if source else ""
+    recorded = [(f"{prefix}recorded set {name}", own) for name, own in data.recorded.items()]
+    return [(f"{prefix}test data", data), *recorded]
 
 
 class Entry(BaseModel):
@@ -32,7 +97,8 @@ class Entry(BaseModel):
 
     `criteria_file` is the file that the criteria were read from, as it was named; empty where they came as a list, or
     from a version that did not note it. `other_code` names the plugins that it was made with other code of than the
-    run. `decision` says who decided on the thresholds, where the file of the criteria does.
+    run. `decision` says who decided on the thresholds, where the file of the criteria does. `subject` is what was
+    judged; None where a version did not note it. `lost` says what is missing of the history before this entry.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -46,6 +112,8 @@ class Entry(BaseModel):
     verdict_sha256: str
     other_code: list[str] = []
     decision: Decision | None = None
+    subject: Subject | None = None
+    lost: str = ""
     sha256: str = ""
 
     @field_validator("criteria")
@@ -58,7 +126,7 @@ class Entry(BaseModel):
     @property
     def own(self) -> bool:
         """Whether it was made the run's own verdict."""
-        return self.made != "judged"
+        return self.made in ("study", "replaced")
 
     def asked(self) -> list[Criterion]:
         """Its criteria."""
@@ -71,8 +139,9 @@ class Entry(BaseModel):
         return self.model_copy(update={"sha256": digest([content, before])})
 
     def dump(self) -> dict[str, Any]:
-        """As JSON holds it; `other_code` and `decision` only where there is some."""
-        return self.model_dump(exclude={name for name in ("other_code", "decision") if not getattr(self, name)})
+        """As JSON holds it; what came later only where there is some, so that earlier entries keep their hash."""
+        later = ("other_code", "decision", "subject", "lost")
+        return self.model_dump(exclude={name for name in later if not getattr(self, name)})
 
 
 _ENTRIES = TypeAdapter(list[Entry])
@@ -94,13 +163,37 @@ def read_history(run: Path, *, changed_too: bool = False) -> list[Entry]:
         raise InputError(f"{path} cannot be read: {reason}; check the run with roadworthy verify") from None
 
 
+def lasting_history(run: Path, date: str) -> tuple[list[Entry], str]:
+    """The history of a run that is to be made anew, and what was found to be lost of it: then its last entry says so.
+
+    Lost are verdicts where the history cannot be read, or is missing or other than run.json of a finished run has it.
+    """
+    lost = ""
+    try:
+        history = read_history(run)
+        files, finished, _ = recorded_files(run)
+        if finished and HISTORY in files and not (run / HISTORY).is_file():
+            lost = f"{HISTORY} was removed, so that verdicts before this may be missing"
+    except InputError:
+        lost = f"{HISTORY} or {RECORD} was changed or damaged, so that verdicts before this may be missing"
+        try:
+            history = read_history(run, changed_too=True)
+        except InputError:
+            history = []
+    if lost:
+        entry = make_entry({"status": "none"}, [], "lost", date).model_copy(update={"lost": lost})
+        history = [*history, entry.sealed(history[-1].sha256 if history else "")]
+    return history, lost
+
+
 def _without_history(run: Path) -> list[Entry]:
     if not (run / "verdict.json").is_file():
         return []
     try:
         verdict, record = (json.loads((run / name).read_bytes()) for name in ("verdict.json", "run.json"))
         date = record.get("finished", record["created"])
-        first = make_entry(verdict, record["criteria"], "study", date)
+        subject = Subject.of(read_record(run, changed_too=True))
+        first = make_entry(verdict, record["criteria"], "study", date, subject=subject)
         same = study_criteria(run) in (None, first.asked())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the verdict of {run} cannot be read: {error}; check it with roadworthy verify") from None
@@ -123,10 +216,12 @@ def make_entry(
     date: str,
     file: str = "",
     other_code: Sequence[str] = (),
+    *,
+    subject: Subject | None = None,
 ) -> Entry:
     """An entry for a verdict (the content of verdict.json) by criteria, of a file; to be sealed when it is added.
 
-    `other_code` are the plugins whose code was other than the run's.
+    `other_code` are the plugins whose code was other than the run's, `subject` is what was judged.
     """
     plain = [dict(criterion) for criterion in criteria]
     return Entry(
@@ -139,14 +234,18 @@ def make_entry(
         verdict_sha256=digest(verdict),
         other_code=[*other_code],
         decision=Decision.model_validate(verdict["decision"]) if "decision" in verdict else None,
+        subject=subject,
     )
 
 
 def with_entry(history: Sequence[Entry], entry: Entry) -> list[Entry]:
-    """The history with one more entry; the same judgement again, since the run's own verdict was made, adds nothing."""
+    """The history with one more entry; the same judgement again, since the run's own verdict was made, adds nothing.
+
+    An equal verdict on other data, of another model or with another seed is another judgement.
+    """
     start = max((index for index, earlier in enumerate(history) if earlier.own), default=0)
-    judged = (entry.verdict_sha256, entry.other_code)
-    same = [old for old in history[start:] if (old.verdict_sha256, old.other_code) == judged]
+    judged = (entry.verdict_sha256, entry.other_code, entry.subject)
+    same = [old for old in history[start:] if (old.verdict_sha256, old.other_code, old.subject) == judged]
     if any(not entry.own or old.made == "study" or (old.own and entry.made == "replaced") for old in same):
         return [*history]
     return [*history, entry.sealed(history[-1].sha256 if history else "")]
@@ -155,6 +254,30 @@ def with_entry(history: Sequence[Entry], entry: Entry) -> list[Entry]:
 def own_entry(history: Sequence[Entry]) -> Entry | None:
     """The entry of the run's own verdict."""
     return next((entry for entry in reversed(history) if entry.own), None)
+
+
+def changes_since(history: Sequence[Entry], entry: Entry) -> list[str]:
+    """What is other in an entry of a history than in the run's own verdict before it; nothing where it is the first.
+
+    Where an entry comes from a version that did not note what was judged, that is said in place of it.
+    """
+    before = own_entry(history[: history.index(entry)])
+    if before is None or entry.made == "lost":
+        return []
+    criteria = ["other criteria"] if entry.criteria_sha256 != before.criteria_sha256 else []
+    if entry.subject is None or before.subject is None:
+        return [*criteria, "data, models and seed are not known of both"]
+    return [*entry.subject.changes(before.subject), *criteria]
+
+
+def history_lines(history: Sequence[Entry]) -> list[str]:
+    """What a reader of the run's own verdict must know of those before it: what is other since, and what is lost."""
+    own, lines = own_entry(history), [entry.lost for entry in history if entry.lost]
+    before = own_entry(history[: history.index(own)]) if own else None
+    if own is not None and before is not None:
+        known = changes_since(history, own) or ["data, models, seed and criteria are the same"]
+        lines.insert(0, f"since the verdict of {before.date} ({before.status}): {'; '.join(known)}")
+    return lines
 
 
 def study_entry(history: Sequence[Entry]) -> Entry | None:
@@ -184,6 +307,8 @@ def history_problems(run: Path, criteria: Sequence[Mapping[str, Any]]) -> list[s
         problems.append(f"verdict.json is not the run's own verdict by {HISTORY}")
     if own is None or own.criteria_sha256 != digest([*criteria]):
         problems.append(f"the criteria of run.json are not those of the run's own verdict by {HISTORY}")
+    if own is not None and own.subject not in (None, Subject.of(read_record(run, changed_too=True))):
+        problems.append(f"data, models or seed of run.json are not those of the run's own verdict by {HISTORY}")
     if study is not None and asked is not None and study.asked() != asked:
         problems.append(f"the criteria of study.yaml are not those that the study was run with by {HISTORY}")
     return problems

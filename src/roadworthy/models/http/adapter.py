@@ -97,6 +97,7 @@ class HttpModel(Adapter):
             self._format = wire_format(self.client, settings)
         self.preprocess, self.input_size = self._format.preprocess, self._format.preprocess.size
         self._batch = self._format.fixed_batch or batch
+        self.images_per_second = None if rate is None else rate * self._batch
         with _as_input_error():
             self._settle(outputs)
         self.version = version if version is not None else self._format.version

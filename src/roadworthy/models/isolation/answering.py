@@ -79,9 +79,12 @@ class Host:
         return describe(self.model)
 
     def _predict(self, question: Mapping[str, Any], arrays: Arrays) -> Reply:
-        batch = batch_of(question["batch"], arrays)
-        with watching(self.model, question.get("watch", ())) as seen:
-            columns = dict(self.model.predict(batch).columns)
+        batch, model = batch_of(question["batch"], arrays), self.model
+        if fed := question.get("fed"):
+            assert isinstance(model, Adapter)
+            model = model.fed(**fed)
+        with watching(model, question.get("watch", ())) as seen:
+            columns = dict(model.predict(batch).columns)
         for number, passes in enumerate(seen.values()):
             columns[f"{WATCHED}{number}"] = passes[-1] if passes else np.zeros(0, np.float32)
         return {}, {name: np.asarray(column) for name, column in columns.items()}
@@ -128,6 +131,7 @@ def describe(model: Model) -> dict[str, Any]:
             "outputs": model.outputs,
             "notes": model.notes,
             "details": dict(model.details),
+            "images_per_second": model.images_per_second,
             "boxes": None if form is None else str(form),
         }
     if isinstance(model, CallableModel):

@@ -109,6 +109,8 @@ class IsolatedAdapter(IsolatedModel, Adapter):
         own = self._known["adapter"]
         self.preprocess = preprocess_of(own["preprocess"])
         self.outputs, self.notes, self.details = own["outputs"], tuple(own["notes"]), own["details"]
+        self.images_per_second = own["images_per_second"]
+        self._fed: Mapping[str, Any] = {}
         self._boxes = None if own["boxes"] is None else parse_box_form(own["boxes"])
 
     @property
@@ -124,6 +126,16 @@ class IsolatedAdapter(IsolatedModel, Adapter):
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """Not used: the whole batch goes to the process of the model."""
         raise NotImplementedError
+
+    def fed(self, **changes: Any) -> IsolatedAdapter:
+        """The same model in the same process, which is told with each question how to prepare its images."""
+        other = super().fed(**changes)
+        assert isinstance(other, IsolatedAdapter)
+        other._fed = {**self._fed, **changes}
+        return other
+
+    def _asked(self, question: Mapping[str, Any], batch: Batch) -> dict[str, NDArray[Any]]:
+        return super()._asked({**question, "fed": self._fed} if self._fed else question, batch)
 
     def _sent(self, batch: Batch) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return pixels_of(batch)

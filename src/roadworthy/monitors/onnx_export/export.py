@@ -34,6 +34,7 @@ from roadworthy.monitors.onnx_export.description import (
 )
 from roadworthy.monitors.onnx_export.network import ModelGraph, adapter_of, check_images
 from roadworthy.monitors.onnx_export.scores import add_score, check_exportable
+from roadworthy.monitors.trials import Trial, tried_sentence
 
 ONNX_FILE, DESCRIPTION = "monitor.onnx", "monitor.json"
 CHECKED = 8
@@ -60,6 +61,7 @@ def export_onnx_monitor(
     size: tuple[int, int] | None = None,
     images: Images | None = None,
     class_names: Sequence[str] | None = None,
+    tried_on: Sequence[Trial] = (),
 ) -> OnnxExport:
     """Write monitor.onnx and monitor.json to a folder; outputs are `probabilities`, `score` and `accept`.
 
@@ -69,6 +71,7 @@ def export_onnx_monitor(
     size       (H, W), needed where the model takes images of any size
     images     (N, H, W, C) uint8, on which the file is compared with Python besides probe images
     class_names             of the model's classes, in their order; None: those that the model itself knows, if any
+    tried_on   the sets of outliers that the monitor was tried on (`Guard.tried_on`); none where none are named
 
     Before anything is written, the graph is run by ONNX Runtime and compared with the monitor in Python: a file that
     scores or decides otherwise is an `InputError`, and so is a monitor or a model that ONNX cannot hold.
@@ -101,6 +104,7 @@ def export_onnx_monitor(
         **described_graph(written, proto, names),
         "threshold": described_threshold(threshold, compared_thresholds(threshold, graph.dtype(score), graph.model)),
         "monitor": described_monitor(fitted, rule),
+        "tried_on": {"sentence": f"{tried_sentence(tried_on)}.", "sets": [trial.record() for trial in tried_on]},
         "compared_with_python": asdict(agreement),
     }
     home = Path(folder)
