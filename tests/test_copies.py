@@ -18,8 +18,8 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.data import BuiltinDataset, Opening, Subset, open_dataset, split_by_group
-from roadworthy.data.base import COPIES
-from roadworthy.data.leaks import check_apart, counted_once, identities
+from roadworthy.data.base import COPIES, identities
+from roadworthy.data.leaks import check_apart, counted_once
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.executing import execute

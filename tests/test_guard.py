@@ -284,7 +284,7 @@ def test_noise_is_a_stream_to_a_monitor_that_looks_back_and_what_cannot_be_tried
 
 
 def test_images_of_the_domain_are_no_outliers() -> None:
-    with pytest.raises(InputError, match="outliers mine shares 200 of 200 images with data"):
+    with pytest.raises(InputError, match="200 of 200 images of outliers mine are images of data too"):
         Guard.make(ToyModel(), "msp", None, HELD_OUT, outliers={"mine": HELD_OUT})
 
 

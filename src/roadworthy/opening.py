@@ -14,8 +14,9 @@ from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.fetching import fetch_named
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers, fits_validation
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
+from roadworthy.data.base import identities
 from roadworthy.data.folder import level_hint
-from roadworthy.data.leaks import check_apart, counted_once, identities, shared_ids
+from roadworthy.data.leaks import check_apart, counted_once, shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, in_random_order
 from roadworthy.engine.monitor_systems import PlannedTraining

@@ -206,3 +206,11 @@ def image_notes(data: Dataset | None) -> list[str]:
 def contents(data: Dataset) -> list[str]:
     """A hash of every image; of a data set that cannot tell them apart, its fingerprint for each of them."""
     return data.content(range(len(data))) if isinstance(data, OpenedDataset) else [data.fingerprint()] * len(data)
+
+
+def identities(data: Dataset) -> list[str]:
+    """What tells images apart: a hash of the content of each; where a recipe draws them, the recipe with their id."""
+    if isinstance(data, OpenedDataset):
+        return data.identity(range(len(data)))
+    whole = data.fingerprint()
+    return [f"{whole} {name}" for name in data.ids]

@@ -8,19 +8,11 @@ from itertools import combinations
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
-from roadworthy.data.base import COPIES, OpenedDataset
+from roadworthy.data.base import COPIES, OpenedDataset, identities
 from roadworthy.data.subset import Regrouped
 
 FEW = 0.01
 """Share of images of a set that may be in a set of another role, with a warning: published sets have a few such."""
-
-
-def identities(data: Dataset) -> list[str]:
-    """What tells images apart: a hash of the content of each; where a recipe draws them, the recipe with their id."""
-    if isinstance(data, OpenedDataset):
-        return data.identity(range(len(data)))
-    whole = data.fingerprint()
-    return [f"{whole} {name}" for name in data.ids]
 
 
 def counted_once(data: OpenedDataset) -> OpenedDataset:

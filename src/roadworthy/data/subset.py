@@ -14,8 +14,7 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
-from roadworthy.data.base import OpenedDataset, Size, deliver, row_index
-from roadworthy.data.leaks import identities
+from roadworthy.data.base import OpenedDataset, Size, deliver, identities, row_index
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Table
 

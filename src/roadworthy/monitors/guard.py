@@ -34,9 +34,9 @@ from roadworthy.core.manifests import MANIFEST, NO_NODE, check_whole, commit
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
-from roadworthy.data.base import OpenedDataset, image_notes
+from roadworthy.data.base import OpenedDataset, identities, image_notes
 from roadworthy.data.images import resize
-from roadworthy.data.leaks import check_apart, counted_once, identities
+from roadworthy.data.leaks import check_apart, counted_once
 from roadworthy.models import align, load_model
 from roadworthy.models.live import live_kind
 from roadworthy.models.signals import OnePass

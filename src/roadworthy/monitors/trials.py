@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, RoadworthyError, first_line, foreign_code, one_line
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.data.base import OpenedDataset
-from roadworthy.data.leaks import count_known, identities
+from roadworthy.data.leaks import check_apart
 from roadworthy.data.subset import Subset
 from roadworthy.models.signals import PART, Signals
 from roadworthy.monitors.fitted import FittedMonitor
@@ -109,9 +109,8 @@ def try_on(
     """
     few = Subset(data, np.unique(np.linspace(0, len(data) - 1, NOISE_IMAGES).astype(np.int64)).tolist())
     sets: dict[str, OutlierSet] = {m.name: m.make(few, seed=seed) for m in (UniformNoise(), NormalNoise())}
-    known = {*identities(data)} if outliers else set()
+    check_apart({data.name: data}, {f"outliers {name}": own for name, own in (outliers or {}).items()})
     for name, own in (outliers or {}).items():
-        count_known(own, known, f"outliers {name}", data.name)
         sets[name] = Foreign().make(data, seed=seed, foreign=own)
     return tuple(_tried(name, own, model, fitted, rule, threshold) for name, own in sets.items())
 

@@ -11,7 +11,8 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset
-from roadworthy.data.leaks import identities, shared_ids
+from roadworthy.data.base import identities
+from roadworthy.data.leaks import shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.protocols.localization.names import BOX, HULL, MASK, TEST

@@ -12,7 +12,8 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.leaks import identities, shared_ids
+from roadworthy.data.base import identities
+from roadworthy.data.leaks import shared_ids
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored, object_rounds, rows_in_rounds
 from roadworthy.engine.monitor_systems import undisturbed

@@ -17,7 +17,7 @@ from roadworthy.core.roles import Dataset, Model, Outliers
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.leaks import identities
+from roadworthy.data.base import identities
 from roadworthy.data.subset import Mirrored, rows_in_rounds
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
