@@ -37,9 +37,12 @@ $(VENV)/.docs: $(VENV)/.core
 	$(VENV)/bin/python $(PIP) -e '.[docs]'
 	touch $@
 
+# pytorch-ood asks for torchvision, whose only build for pip may not fit the torch that is installed; beside a broken
+# one transformers does not work, and what is measured of pytorch-ood needs none
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray,serve]'
+	$(BENCH)/bin/python -m pip uninstall --quiet --yes torchvision
 	touch $@
 
 $(INTEROP)/.ready: tests/interop/constraints.txt

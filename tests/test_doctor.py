@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -66,6 +67,45 @@ def test_it_works_where_libraries_do_not() -> None:
     assert "torch        not installed" in printed
     assert "problem      self-check: " in printed
     assert printed.splitlines()[-1].startswith("not healthy")
+
+
+BEHIND_TRANSFORMERS = """
+import sys
+import roadworthy as rw
+from roadworthy.models.perception.big_backbones import build_big
+for ask in (lambda: build_big("resnet50", 3), lambda: rw.load_model(sys.argv[1])):
+    try:
+        ask()
+    except rw.InputError as error:
+        print(error)
+print(*rw.doctor().lines(), sep="\\n")
+"""
+
+
+def test_a_torchvision_that_does_not_fit_its_torch_is_named_with_what_mends_it(tmp_path: Path) -> None:
+    """Beside it no model of transformers can be imported: 'Are this object's requirements defined correctly?'"""
+    for name, text in {
+        "torchvision/__init__.py": 'raise RuntimeError("operator torchvision::nms does not exist")',
+        "torchvision-0.28.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n",
+        "model/config.json": '{"model_type": "resnet"}',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    printed = subprocess.run(
+        [sys.executable, "-c", BEHIND_TRANSFORMERS, str(tmp_path / "model")],
+        env=environment, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    mend = (
+        "torchvision 0.28.0 is installed, but cannot be imported (operator torchvision::nms does not exist), and "
+        "transformers does not work beside it: pip uninstall torchvision, or install the build of it that fits "
+        "your torch"
+    )
+    backbone, model, *lines = printed.splitlines()
+    assert backbone == f"the backbones of the paper cannot be used: {mend}"
+    assert model == f"Hugging Face models cannot be used: {mend}"
+    assert f"problem      {mend}" in lines
+    assert lines[-1].startswith("not healthy")
 
 
 def test_every_extra_for_users_says_what_it_is_for() -> None:

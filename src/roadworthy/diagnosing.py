@@ -101,7 +101,10 @@ class SelfCheck:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that `roadworthy doctor` knows; `problems` names what is needed and broken, a sentence each."""
+    """All that `roadworthy doctor` knows; `problems` names what is needed and broken, a sentence each.
+
+    `torchvision_problem` is empty where transformers is not installed, or works: it needs no torchvision.
+    """
 
     roadworthy: str
     python: str
@@ -113,13 +116,16 @@ class Diagnosis:
     extras: tuple[Extra, ...]
     onnx_providers: tuple[str, ...]
     torch_build: str
+    torchvision_problem: str
     cache: Folder
     self_check: SelfCheck
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What must be repaired before anything can be tested."""
+        """What must be repaired before anything can be tested, or before what is installed beyond the core works."""
         broken = [f"{library.name}: {library.problem}" for library in self.core if library.problem]
+        if self.torchvision_problem:
+            broken.append(self.torchvision_problem)
         if not self.cache.is_writable:
             broken.append(f"{self.cache.path} cannot be written: set ROADWORTHY_CACHE to a folder that can")
         if self.self_check.problem:
@@ -128,7 +134,7 @@ class Diagnosis:
 
     @property
     def is_healthy(self) -> bool:
-        """True where everything that is always needed works."""
+        """True where there are no problems; an extra that is not installed is none."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -194,6 +200,7 @@ def doctor() -> Diagnosis:
         extras=extras,
         onnx_providers=_onnx_providers(),
         torch_build=_torch_build(),
+        torchvision_problem=_torchvision_problem(),
         cache=_folder(cache_folder()),
         self_check=self_check(),
     )
@@ -256,6 +263,16 @@ def _torch_build() -> str:
         return f"{torch.__version__}, for the CPU alone"
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return f"{torch.__version__}, CUDA {torch.version.cuda}, {devices} devices"
+
+
+def _torchvision_problem() -> str:
+    """What is wrong with a torchvision beside which transformers does not work; '' where either is absent."""
+    try:
+        metadata.version("transformers")
+        from roadworthy.models.huggingface import torchvision_problem
+    except Exception:  # transformers is absent, or a library that we import is broken, which the libraries tell
+        return ""
+    return torchvision_problem()
 
 
 def _memory() -> int:

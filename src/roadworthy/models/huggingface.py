@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -204,12 +205,37 @@ def files_of_folder(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.name in wanted or path.suffix in weights]
 
 
-def import_transformers() -> Any:
-    """The package transformers; a clear error where it is not installed."""
+def import_transformers(what: str = "Hugging Face models") -> Any:
+    """The package transformers, for `what`; a clear error where it is not installed, or stopped by a torchvision."""
     try:
-        return importlib.import_module("transformers")
+        transformers = importlib.import_module("transformers")
     except ImportError:
-        raise MissingExtra("Hugging Face models", "huggingface") from None
+        raise MissingExtra(what, "huggingface") from None
+    if problem := torchvision_problem():
+        raise InputError(f"{what} cannot be used: {problem}")
+    return transformers
+
+
+def torchvision_problem() -> str:
+    """What is wrong with an installed torchvision, and what mends it; '' where it works or is absent.
+
+    transformers imports it where it is there, and then none of its models can be imported beside one that was built
+    for another torch. What it says of that names neither.
+    """
+    try:
+        importlib.import_module("torchvision")
+    except Exception as error:  # it fails in many ways
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchvision":
+            return ""
+        try:
+            version = f" {metadata.version('torchvision')}"
+        except metadata.PackageNotFoundError:
+            version = ""
+        return (
+            f"torchvision{version} is installed, but cannot be imported ({first_line(error)}), and transformers does "
+            "not work beside it: pip uninstall torchvision, or install the build of it that fits your torch"
+        )
+    return ""
 
 
 def _steps_of(module: Any, processor: Any, range: str, size: Any, base: Path, called: str) -> tuple[Preprocess, str]:

@@ -20,7 +20,7 @@ from roadworthy.monitors.learned import Arrays, Floats, Learned
 
 WORD = 64
 """Neurons that one number holds."""
-BLOCK = 2**15
+BLOCK = 2**16
 """Distances that are computed at once: their numbers stay in the processor's cache."""
 FEW = 8
 """Patterns are looked at one by one where at most one in this many can still be nearer than the nearest so far."""
@@ -116,7 +116,7 @@ class _Search:
         self._width = width
         self._differing = np.empty(cells, np.uint64)
         self._count = np.empty(cells, np.uint8)
-        self._sum = np.empty(cells, np.uint8 if neurons < 2**8 else np.uint32)
+        self._sum = np.empty(cells, np.uint8 if neurons + 1 < 2**8 else np.uint32)
 
     def lower(self, least: NDArray[np.int64], block: Words, queries: Words) -> None:
         """Lower the least distances (N,) of queries (W, N) where a pattern of the block (W, n) is nearer.
@@ -127,24 +127,25 @@ class _Search:
         shape = (queries.shape[1], block.shape[1])
         cells = shape[0] * shape[1]
         distances: NDArray[Any] = self._sum[:cells].reshape(shape)
-        distances[...] = self._differences(block, queries, 0, shape)
+        self._differences(block, queries, 0, distances)
         if shape[0] == 1 and self._width > 1:
-            nearer = np.flatnonzero(distances[0] < least[0])
+            nearer = np.flatnonzero(distances[0] < distances.dtype.type(least[0]))  # other types would be converted
             if FEW * len(nearer) <= shape[1]:
                 if len(nearer):
                     rest = np.bitwise_count(block[1:, nearer] ^ queries[1:]).sum(axis=0, dtype=np.int64)
                     least[0] = min(least[0], int((distances[0, nearer] + rest).min()))
                 return
+        count = self._count[:cells].reshape(shape)
         for word in range(1, self._width):
-            np.add(distances, self._differences(block, queries, word, shape), out=distances)
+            self._differences(block, queries, word, count)
+            np.add(distances, count, out=distances)
         np.minimum(least, distances.min(axis=1), out=least)
 
-    def _differences(self, block: Words, queries: Words, word: int, shape: tuple[int, int]) -> NDArray[np.uint8]:
-        """How many bits of one number differ, (N, n)."""
-        cells = shape[0] * shape[1]
-        differing = self._differing[:cells].reshape(shape)
+    def _differences(self, block: Words, queries: Words, word: int, out: NDArray[Any]) -> None:
+        """Write to `out`, (N, n), how many bits of one number differ."""
+        differing = self._differing[: out.size].reshape(out.shape)
         np.bitwise_xor(block[word], queries[word][:, None], out=differing)
-        return np.asarray(np.bitwise_count(differing, out=self._count[:cells].reshape(shape)))
+        np.bitwise_count(differing, out=out)
 
 
 def _distinct(parts: list[Words]) -> Words:

@@ -8,7 +8,6 @@ trace it and the exporter of ONNX takes it; the answers are those of `pooler_out
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from roadworthy.core.errors import MissingExtra
+from roadworthy.models.huggingface import import_transformers
 from roadworthy.models.perception.small_backbones import Normalise
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -108,10 +107,7 @@ class ConvNextTiny(BigBackbone):
 
 def build_big(name: str, channels: int) -> nn.Module:
     """A big backbone with random weights."""
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError:
-        raise MissingExtra("the backbones of the paper", "huggingface") from None
+    transformers = import_transformers("the backbones of the paper")
     settings = dict(SETTINGS[name]) | {"num_channels": channels}
     match name:
         case "resnet50":
