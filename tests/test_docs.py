@@ -80,6 +80,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:model .* is beyond doubt")  # one drawn model stands for models of any range
 def test_every_command_in_the_docs_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
     monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)  # a viewer would go on until it is stopped

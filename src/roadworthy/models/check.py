@@ -287,8 +287,8 @@ def _affordable(count: int, seconds: float) -> int:
 class Search(NamedTuple):
     """What a search of alternatives found beyond doubt, the class order where it is another, and what is not settled.
 
-    `unsettled` names the setting that was the best on the images, where nothing is better beyond doubt, and `p` is the
-    probability of such a gain by luck; the text is empty where luck explains it well.
+    `unsettled` names the setting that was the best on the images, where nothing is better beyond doubt, and `p` bounds
+    the probability of such a gain by luck; the text is empty where luck explains it well.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -359,12 +359,13 @@ class Judge:
     def unsettled(self, trials: Sequence[Trial]) -> Search:
         """The best of the trials where it is better than the first on these images, but not beyond doubt.
 
-        Nothing where none is better by `MIN_GAIN`, works at all, and has a p below `UNSETTLED`.
+        Nothing where none is better by `MIN_GAIN`, works at all, and has a p below `UNSETTLED`, corrected for how many
+        were asked about all images (Bonferroni): the best of several is easily better by luck.
         """
         given, *others = trials
         best = max(others, key=lambda trial: (self.accuracy(trial.answers), -trial.cost), default=given)
         accuracy, before = self.accuracy(best.answers), self.accuracy(given.answers)
-        p = self.p(best.answers, given.answers)
+        p = min(len(others) * self.p(best.answers, given.answers), 1.0)
         if accuracy < before + MIN_GAIN or self.skill(best.answers) < MIN_SKILL or p >= UNSETTLED:
             return Search()
         text = (
