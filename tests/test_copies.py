@@ -173,8 +173,11 @@ def test_copies_flip_no_verdict_and_are_said_everywhere(tmp_path: Path) -> None:
     assert any(said.startswith(note) for said in record.notes)
     assert note in (run.path / "report.html").read_text()
     assert run.verify() == []
-    checked = rw.check(MODEL, str(tmp_path / "300"), sample=20)
+    checked, once = (rw.check(MODEL, str(tmp_path / images), sample=300) for images in ("300", "50"))
     assert any(note in line for line in checked.lines())
+    assert checked.objects == once.objects == 50
+    assert checked.interval == pytest.approx(once.interval)
+    assert f"to {once.interval[1]:.3f}, 50 objects)" in str(checked)
 
 
 # --------------------------------------------------------------------------------------------------- roles of a source

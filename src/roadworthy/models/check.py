@@ -21,11 +21,12 @@ from roadworthy.data.folder import level_hint
 from roadworthy.data.table import natural_key
 from roadworthy.metrics import compare_with_chance
 from roadworthy.models.alternatives import MIN_GAIN, MIN_SAMPLE, MIN_SKILL, SIGNIFICANCE, Factory, Finding, alternatives
-from roadworthy.models.check_boxes import BoxReport, check_boxes, known_boxes
+from roadworthy.models.check_boxes import BoxReport, check_boxes, known_boxes, of_objects
 from roadworthy.models.check_variance import check_variance
 from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import LAYOUTS, AmbiguousLayout
 from roadworthy.models.steadiness import ask_again
+from roadworthy.statistics import proportion_interval
 
 SAMPLE = 512
 MIN_FITTED_SKILL = 0.5
@@ -78,6 +79,7 @@ class Trial:
 class CheckReport:
     """What `check_model` saw; printed, it is the report for people.
 
+    `interval` holds the accuracy at 95 % and counts `objects`, as the figures of a run do.
     `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
     model is no better than chance (see `compare_with_chance`), and nothing was found that helps. `boxes` is there for a
     localizer on data with boxes; without classes, all that is said of them is NaN. `unsettled` names the setting that
@@ -95,6 +97,7 @@ class CheckReport:
     capabilities: frozenset[str]
     accuracy: float = math.nan
     interval: tuple[float, float] = (math.nan, math.nan)
+    objects: int = 0
     majority: float = math.nan
     mean_confidence: float = math.nan
     boxes: BoxReport | None = None
@@ -166,8 +169,9 @@ class CheckReport:
         low, high = self.interval
         gap = self.mean_confidence - self.accuracy
         side = "above" if gap >= 0 else "below"
+        objects = of_objects(self.objects, self.sample)
         return [
-            f"  accuracy: {self.accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+            f"  accuracy: {self.accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}{objects}); "
             f"chance is {1 / self.classes:.3f}, always the commonest class {self.majority:.3f}",
             f"  mean confidence: {self.mean_confidence:.3f} ({abs(gap):.3f} {side} accuracy)",
         ]
@@ -250,7 +254,7 @@ def _with_classes(
     batch, model, probabilities = seen.batch, seen.model, seen.prediction.probabilities
     answers = probabilities.argmax(axis=1)
     hits = int((answers == batch.labels).sum())
-    interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
+    bounds = proportion_interval(answers == batch.labels, batch.group)
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, seen.affordable))
     given = Trial(seen.forced, answers[: len(tried)])
     found = search_alternatives(seen.build, seen.opened, given, tried, class_names, whole=len(tried) == len(batch))
@@ -266,7 +270,8 @@ def _with_classes(
     return replace(
         report,
         accuracy=hits / len(batch),
-        interval=(float(interval.low), float(interval.high)),
+        interval=(bounds.lo, bounds.hi),
+        objects=bounds.groups,
         majority=float(np.bincount(batch.labels).max() / len(batch)),
         mean_confidence=float(probabilities.max(axis=1).mean()),
         findings=tuple(findings),

@@ -18,6 +18,7 @@ from roadworthy.models.base import Adapter
 from roadworthy.models.boxes import BoxForm
 from roadworthy.models.classes import Wrapper
 from roadworthy.models.joint import JointModel
+from roadworthy.statistics import mean_interval
 
 CHANCE_SIGNIFICANCE = 0.01
 """The level of the one-sided test by which a localizer is better than always answering the mean box."""
@@ -96,12 +97,13 @@ def paired_p(gains: NDArray[np.floating[Any]]) -> float:
 class BoxReport:
     """How well the boxes of a model overlap the true ones of a sample.
 
-    `interval` is the 95 % interval of the mean IoU (t distribution, cut off at 0 and 1), `constant` the mean IoU of
-    always answering the mean box; `at_chance` is True where the model is no better and nothing was found that helps;
-    `varied` names the settings that were tried.
+    `interval` is the 95 % interval of the mean IoU, which counts `objects`; `constant` is the mean IoU of always
+    answering the mean box; `at_chance` is True where the model is no better and nothing was found that helps; `varied`
+    names the settings that were tried.
     """
 
     images: int
+    objects: int
     iou: float
     interval: tuple[float, float]
     constant: float
@@ -112,23 +114,19 @@ class BoxReport:
         """The report for people."""
         low, high = self.interval
         return [
-            f"  mean IoU: {self.iou:.3f} (95 % interval {low:.3f} to {high:.3f}) on {self.images} images with a box; "
+            f"  mean IoU: {self.iou:.3f} (95 % interval {low:.3f} to {high:.3f}) on {self.images} images with a box"
+            f"{of_objects(self.objects, self.images)}; "
             f"always the mean box {self.constant:.3f}"
         ]
 
 
-def mean_interval(values: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """The 95 % interval of the mean of values (n,) between 0 and 1; of fewer than two all that is possible.
+def of_objects(objects: int, images: int) -> str:
+    """How many objects so many images show, in words; nothing where each shows one of its own.
 
-    >>> [round(bound, 3) for bound in mean_interval(np.array([0.4, 0.5, 0.6]))]
-    [0.252, 0.748]
+    >>> of_objects(28, 140), of_objects(140, 140)
+    (', 28 objects', '')
     """
-    from scipy.stats import t  # slow to import, so only where it is needed
-
-    if len(values) < 2:
-        return 0.0, 1.0
-    reach = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return max(0.0, float(np.mean(values)) - reach), min(1.0, float(np.mean(values)) + reach)
+    return f", {objects} object{'s' * (objects != 1)}" if objects < images else ""
 
 
 def known_boxes(boxes: Boxes | None) -> NDArray[np.intp]:
@@ -175,8 +173,12 @@ def check_boxes(
     findings = _search(build, model, _BoxTrial(given, boxes[some]), batch.take(some.tolist()), screened, size)
     chance = compare_with_mean_box(true, boxes[rows])
     at_chance = not findings and not unsteady and chance.is_chance
-    interval, varied = mean_interval(overlaps), varied_settings(model)
-    return BoxReport(len(rows), chance.iou, interval, chance.constant, at_chance, varied), findings
+    bounds = mean_interval(overlaps, [batch.group[row] for row in rows], 0.0, 1.0)
+    varied = varied_settings(model)
+    box_report = BoxReport(
+        len(rows), bounds.groups, chance.iou, (bounds.lo, bounds.hi), chance.constant, at_chance, varied
+    )
+    return box_report, findings
 
 
 def _search(build: Factory, model: Model, given: _BoxTrial, batch: Batch, screened: int, size: int) -> list[Finding]:
