@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import RoadworthyError
+from roadworthy.models.isolation.process import KEEPER
 
 CPU_SECONDS = 5.0
 HANG_SECONDS = 60
@@ -26,7 +27,10 @@ STARTING = (
 
 
 class Watch:
-    """An audit hook, which cannot be taken off again: it notes writes, programs and connections while it is on."""
+    """An audit hook, which cannot be taken off again: it notes writes, programs and connections while it is on.
+
+    A study may name a server, which is asked from a process of its own: that one is no foreign program.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -37,7 +41,9 @@ class Watch:
     def _note(self, event: str, words: tuple[Any, ...]) -> None:
         if not self.on:
             return
-        is_write = event in CHANGING or (event == "open" and (words[2] or 0) & WRITING)
+        is_write = event in CHANGING or (event == "open" and words[0] != os.devnull and (words[2] or 0) & WRITING)
+        if event == "subprocess.Popen" and [*words[1]][:3] == [sys.executable, "-m", KEEPER]:
+            return
         if event in STARTING or (is_write and not self._is_allowed(words)):
             self.seen.append(f"{event} {words[0]!r}")
 
