@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roadworthy as rw
+from commands import call
 from dark_and_bright import CODE, draw, study
 from roadworthy.core.types import Batch
 from roadworthy.models import load_model
@@ -181,7 +182,7 @@ def test_models_that_hang_leak_exit_or_draw_are_failed_cases_and_the_others_comp
     for name, models in (("all", good | bad), ("alone", good)):
         content = study(data, models, name=name, batch=4)
         (tmp_path / f"{name}.yaml").write_text(json.dumps(content))
-    command(tmp_path, "run", "alone.yaml", "--trust", "--out", "alone", code=0)
+    call("run", tmp_path / "alone.yaml", "--trust", "--out", tmp_path / "alone", code=0)
     said = command(tmp_path, "run", "all.yaml", "--trust", "--out", "all", code=3)
     record = json.loads((tmp_path / "all" / "run.json").read_text())
     reasons = {
@@ -203,7 +204,7 @@ def test_models_that_hang_leak_exit_or_draw_are_failed_cases_and_the_others_comp
     assert tables_of(tmp_path / "all", "good") == tables_of(tmp_path / "alone", "good")
     assert json.loads((tmp_path / "all" / "verdict.json").read_text())["status"] == "inconclusive"
     assert "did not answer within 1.5 s" in (tmp_path / "all" / "report.html").read_text()
-    command(tmp_path, "verify", "all", code=0)
+    call("verify", tmp_path / "all", code=0)
 
 
 def test_a_model_that_dies_while_it_is_opened_costs_its_own_cases_alone(tmp_path: Path) -> None:

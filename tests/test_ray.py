@@ -1,4 +1,4 @@
-"""A study on a real Ray cluster of three nodes: the same bits, through a lost node and through chunks that kill."""
+"""A study on a real Ray cluster of two nodes: the same bits, through a lost node and through chunks that kill."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(bucket: str) -> Iterator[Any]:
-    """Three nodes, which know the server of the bucket as this process does."""
+    """Two nodes, which know the server of the bucket as this process does; every worker on them takes long to start."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as changed:
@@ -97,8 +97,7 @@ def cluster(bucket: str) -> Iterator[Any]:
             changed.setenv(name, value)
         own = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         try:
-            for _ in range(2):
-                own.add_node(**NODE)
+            own.add_node(**NODE)
             yield own
         finally:
             own.shutdown()

@@ -7,6 +7,7 @@ which says its exit code through a pipe as its last act. Where it ends without t
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -83,7 +84,11 @@ def _run(command: Callable[[], None], writing: int) -> None:
         code = left.code
         say_code(code if isinstance(code, int) else 0 if code is None else 1)
         raise
-    say_code(0)
+    else:
+        say_code(0)
+    finally:
+        gc.collect()
+        gc.freeze()  # the end of the interpreter searches all that is loaded for garbage, again and again
 
 
 def _say_nothing() -> None:

@@ -6,6 +6,7 @@ each. It ends when its questions do, and with the process that asks them; whatev
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -24,9 +25,12 @@ def main(arguments: list[str]) -> None:
     """Answer until the questions end."""
     questions, answers, asked, answered = map(int, arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that started this one
+    gc.disable()  # nothing that is imported is garbage
     from roadworthy.models.isolation.answering import Host  # what is heavy comes when the process can be watched
     from roadworthy.models.isolation.channel import SharedMemory, send
 
+    gc.freeze()
+    gc.enable()
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(questions, waiting), daemon=True).start()
     host, arrays, results = Host(), SharedMemory(asked), SharedMemory(answered)
