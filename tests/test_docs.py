@@ -69,8 +69,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     means = torch.from_numpy(templates()).float()
     flat[1].load_state_dict({"weight": means / 10, "bias": -(means**2).sum(1) / 20})
     torch.jit.trace(flat, torch.zeros(1, 3, 32, 32)).save(str(folder / "scripted.pt"))
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
-    shown = Batch(tuple(map(str, range(20))), pixels, np.zeros(20, np.int64))
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    shown = Batch(tuple(map(str, range(10))), pixels, np.zeros(10, np.int64))
     labels = load_model(network, range="imagenet").answer(shown, 64).probabilities.argmax(axis=1)
     np.savez(folder / "cifar10_test.npz", images=pixels, labels=labels, class_names=np.array([*"abcdefghij"]))
     for name, language in (("sure_and_wrong.py", "python"), ("sure.yaml", "yaml")):
