@@ -171,7 +171,9 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo with fewer images, levels and sets: all its stations, in seconds."""
     data = {"train": {"builtin": "signs", "split": "train", "n": 210}, "test": {"builtin": "signs", "n": 42}}
     monkeypatch.setitem(demo.STUDY, "data", data)
-    monkeypatch.setitem(demo.STUDY["models"], "mc_dropout", {"reference": "mc_dropout", "passes": 2})
+    narrow = {"width": 4, "hidden": 8}
+    monkeypatch.setitem(demo.STUDY["models"], "baseline", {"reference": "baseline", **narrow})
+    monkeypatch.setitem(demo.STUDY["models"], "mc_dropout", {"reference": "mc_dropout", "passes": 2, **narrow})
     monkeypatch.setitem(demo.STUDY["protocols"], "classification", {"levels": [1, 2, 3]})
     outliers = {"sets": ["uniform_noise", "scenery"], "transformed": ["fog"]}
     monkeypatch.setitem(demo.STUDY["protocols"], "ood", outliers)

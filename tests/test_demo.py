@@ -23,9 +23,11 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 from roadworthy import cli, demo
-demo.STUDY["data"]["test"]["n"] = 140
-demo.STUDY["protocols"]["classification"] = {"shifts": ["fog", "rain"], "levels": [1, 3]}
-demo.STUDY["protocols"]["ood"] = {"sets": ["uniform_noise"], "transformed": []}
+demo.STUDY["data"]["test"]["n"] = 70
+few = {"shifts": ["fog", "rain"], "levels": [1, 3]}
+outliers = {"sets": ["uniform_noise"], "transformed": []}
+shown = {"classification": few, "ood": outliers, "operating_points": {**few, "outliers": outliers}}
+demo.STUDY["protocols"].update(shown)
 first, *_ = demo.STUDY["criteria"]["criteria"]
 demo.STUDY["criteria"]["criteria"] = [first]
 cli.main()

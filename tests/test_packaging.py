@@ -247,5 +247,12 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
 
 
+def test_the_process_of_an_isolated_model_imports_no_pandas() -> None:
+    """It starts for every model that is code, and makes no table."""
+    program = "import sys, roadworthy.models.isolation.answering; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_the_version_is_that_of_the_metadata() -> None:
     assert metadata.version("roadworthy") == PROJECT["version"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 from roadworthy.core.checked import checked
 from roadworthy.core.errors import first_line
 from roadworthy.core.validation import require_file, require_memory
+
+if TYPE_CHECKING:  # the process of an isolated model imports this module, and never makes a frame
+    import pandas as pd
 
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 2**28
