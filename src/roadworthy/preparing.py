@@ -401,7 +401,8 @@ def _rehearse_all(
             elif not accept_chance:
                 _check_above_chance(inner, bench, rehearsal, build)
             rehearsals |= {(source, name): rehearsal} if inner is model else {}
-            if texts := [*filter(None, [rehearsal.steadiness.note]), *_better_ways(inner, bench, rehearsal)]:
+            better = better_ways(inner, bench.data, rehearsal, stimulus=clean.key, batch=bench.batch)
+            if texts := [*filter(None, [rehearsal.steadiness.note]), *better]:
                 found[source, name] = texts
     for (source, name), said in found.items():
         for text in said:
@@ -492,12 +493,6 @@ def _rehearsed(model: Model, bench: Bench, stimulus: str) -> Rehearsal:
     except ModelError as error:
         unopened = any(isinstance(leaf, UnopenedModel) for leaf in leaves(model))
         raise ModelError(str(error) if unopened else f"in the check before the run, {error}") from error
-
-
-def _better_ways(model: Model, bench: Bench, rehearsal: Rehearsal) -> list[str]:
-    """What would make a model better that goes on."""
-    clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
-    return better_ways(model, bench.data, rehearsal, stimulus=clean.key, batch=bench.batch)
 
 
 def _unsteady(model: Model, rehearsal: Rehearsal) -> str:
